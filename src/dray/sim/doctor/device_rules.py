@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
-from dray.api.document import Document
+from dray.allocator.taints import TaintRule
+from dray.api.document import Document, NamespacedName
+from dray.api.timestamps import parse_time
+from dray.controllers.device_taint_eviction.plan import NO_EXECUTE, DeviceTaints
+from dray.controllers.device_taint_eviction.plan import Rule as EvictingRule
 from dray.sim.devices import device_rows
-from dray.sim.doctor.findings import Finding, Rule, Severity
+from dray.sim.doctor.findings import STUCK_AFTER, Finding, Rule, Severity
 from dray.sim.double_offers import DoubleOffer
 from dray.sim.explain.similar_names import listed
 from dray.sim.physical_devices import offers_of
 from dray.sim.snapshot import Snapshot
 
+# The time of a taint that does not say when it was added.
+_LONG_AGO: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # Keeps claims from devices that a device plugin gives out.
 PLUGIN_TAINT: Final = "tools.dray.dev/device-plugin"
 
@@ -66,4 +72,30 @@ def _blocking_taint(offer: DoubleOffer) -> Document:
     }
 
 
-DEVICE_RULES: Final[tuple[Rule, ...]] = (double_offers,)
+def unheeded_taints(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
+    """Yield Pods that run although a taint of one of their devices should have evicted them."""
+    taints = DeviceTaints()
+    for resource_slice in snapshot.slices:
+        taints.pools.change(None, resource_slice)
+    for document in snapshot.taint_rules:
+        spec, metadata = document["spec"], document["metadata"]
+        if spec["taint"].get("effect") == NO_EXECUTE:
+            added = spec["taint"].get("timeAdded")
+            time_added = parse_time(added) if added else _LONG_AGO
+            taints.rules[metadata["name"]] = EvictingRule(TaintRule.from_document(document), "", time_added)
+    for claim in snapshot.claims:
+        taints.claims.put(NamespacedName(claim.metadata.namespace or "", claim.metadata.name or ""), claim)
+    for pod in snapshot.pods:
+        due = None if pod.metadata.deletion_timestamp is not None else taints.pod_eviction(pod)
+        if due is None or now - due.when < STUCK_AFTER:
+            continue
+        since = f" since {due.when:%Y-%m-%d %H:%M} UTC" if due.when != _LONG_AGO else ""
+        what = f"runs on although a device of it has a NoExecute taint that it does not tolerate{since}"
+        advice = (
+            "check that the device taint controller is running, which evicts it; or let the claim tolerate the taint"
+        )
+        subject = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
+        yield Finding(Severity.WARNING, "unheeded-taint", subject, what, advice)
+
+
+DEVICE_RULES: Final[tuple[Rule, ...]] = (double_offers, unheeded_taints)

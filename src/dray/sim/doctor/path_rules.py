@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Final
 
 from dray.api.document import NamespacedName
 from dray.api.pod_claims import is_pod_done
+from dray.api.types.core_v1 import Pod
 from dray.sim.devices import DeviceState, device_rows, unhealthy_devices
 from dray.sim.doctor.findings import STUCK_AFTER, Finding, Rule, Severity
 from dray.sim.explain.answers import Fault, Stage, Verdict
@@ -22,6 +24,8 @@ _RULES: Final = {
     Stage.VOLUME: "missing-volume",
     Stage.PROBE: "failed-probe",
 }
+# Longer than large images need.
+_START_MAX: Final = timedelta(minutes=30)
 _FAULT_RULES: Final = {Fault.CRASH_LOOP: "crash-loop", Fault.FAILED_START: "failed-start"}
 
 
@@ -35,6 +39,22 @@ def stopped_pods(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
         if rule:
             subject = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
             yield _finding(Severity.ERROR, rule, subject, verdict)
+        elif verdict.stage is Stage.START and _starts_slowly(pod, now):
+            # Events of a refusal are gone after an hour; the Pod still waits.
+            slow = replace(verdict, action=verdict.action or f"check the node agent and the drivers on {_node(pod)}")
+            yield _finding(Severity.WARNING, "slow-start", f"pod {pod.metadata.namespace}/{pod.metadata.name}", slow)
+
+
+def _node(pod: Pod) -> str:
+    return pod.spec.node_name or ""
+
+
+def _starts_slowly(pod: Pod, now: datetime) -> bool:
+    """Return whether a Pod has had its node for long, and none of its containers has run."""
+    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    since = pod.status.start_time or pod.metadata.creation_timestamp
+    has_run = pod.status.phase == "Running" or any(item.state.running or item.state.terminated for item in statuses)
+    return since is not None and not has_run and now - since > _START_MAX
 
 
 def blocked_workloads(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:

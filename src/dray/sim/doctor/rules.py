@@ -325,6 +325,30 @@ def dead_nodes(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
             )
 
 
+def pods_of_gone_nodes(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
+    """Yield nodes that do not exist, with the Pods that are bound to them, and what those keep."""
+    if not snapshot.covers("Node", "Pod") or not snapshot.nodes:
+        return
+    nodes = {node.metadata.name for node in snapshot.nodes}
+    stranded: dict[str, list[Pod]] = {}
+    for pod in snapshot.pods:
+        if pod.spec.node_name and pod.spec.node_name not in nodes and not is_pod_done(pod):
+            stranded.setdefault(pod.spec.node_name, []).append(pod)
+    users = {user.uid for claim in snapshot.claims for user in claim.status.reserved_for}
+    for name, pods in sorted(stranded.items()):
+        holding = sum(pod.metadata.uid in users for pod in pods)
+        kept = f"; {holding} of them {'keeps' if holding == 1 else 'keep'} devices" if holding else ""
+        bound = "is bound to it" if len(pods) == 1 else "are bound to it"
+        yield Finding(
+            Severity.WARNING,
+            "gone-node",
+            f"node {name}",
+            f"does not exist, and {listed([_pod(pod) for pod in pods])} {bound}{kept}",
+            "the Pod garbage collector deletes such Pods: check that the controller manager is running; or delete them "
+            "with kubectl delete pod --force if the machine is gone",
+        )
+
+
 def undecodable_objects(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
     """Yield objects that do not decode, and that components ignore therefore."""
     for item in snapshot.undecodable:
@@ -353,6 +377,7 @@ RULES: Final[tuple[Rule, ...]] = (
     former_nodes,
     orphaned_slices,
     dead_nodes,
+    pods_of_gone_nodes,
     unreachable_services,
     unused_allocations,
     *PATH_RULES,

@@ -128,7 +128,7 @@ def refused_claim(snapshot: Snapshot, pod: Pod, missing: int = 1) -> Verdict | N
     failed = newest(events_of(snapshot, "Pod", namespace, name, pod.metadata.uid or ""), CLAIM_FAILED)
     if failed is None:
         return None
-    found = refusal(snapshot, namespace, failed.message, missing)
+    found = refusal(snapshot, namespace, failed.message, missing, ClaimQuotas(snapshot).claims(pod))
     return Verdict(found.stage, f"has no claim: {found.text}", found.action)
 
 

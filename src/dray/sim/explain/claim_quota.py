@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Final
 
 from dray.api.document import GroupResource
 from dray.api.pod_claims import PodClaim, pod_claims
 from dray.api.quantity import Quantity
 from dray.api.quota.check import Subject, excess, requested
 from dray.api.quota.names import ClassNames
-from dray.api.quota.usage import add_to, claim_usage, parse_amounts
+from dray.api.quota.usage import add_to, claim_usage, parse_amounts, pod_usage
 from dray.api.types.core_v1 import Pod, ResourceQuota
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.sim.snapshot import DRA, Snapshot
 
-_CLAIMS = GroupResource(DRA, "resourceclaims")
+_CLAIMS: Final = GroupResource(DRA, "resourceclaims")
+_PODS: Final = GroupResource("", "pods")
+_ANY_TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 class ClaimQuotas:
@@ -46,6 +50,16 @@ class ClaimQuotas:
             key = quota.metadata.namespace or "", quota.metadata.name or ""
             for usage in wanted:
                 add_to(self._charged.setdefault(key, {}), requested(quota, Subject(_CLAIMS, usage)))
+
+    def claims(self, pod: Pod) -> list[Subject]:
+        """Return what the claims of the Pod that do not exist yet add to quotas."""
+        return [Subject(_CLAIMS, usage) for usage in self._wanted(pod)]
+
+    def with_pod(self, pod: Pod) -> list[Subject]:
+        """Return what a new Pod adds to quotas, with its claims."""
+        # No Pod that is to be created is being deleted.
+        own = Subject(_PODS, pod_usage(pod, self._classes, _ANY_TIME), pod)
+        return [own, *self.claims(pod)]
 
     def _quotas(self, pod: Pod) -> Sequence[ResourceQuota]:
         return [quota for quota in self._snapshot.quotas if quota.metadata.namespace == pod.metadata.namespace]

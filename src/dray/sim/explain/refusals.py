@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from dray.api.document import NamespacedName
 from dray.api.quantity import Quantity, QuantityError
+from dray.api.quota.check import Subject, requested
+from dray.api.quota.usage import add_to
 from dray.api.types.core_v1 import ResourceQuota
 from dray.sim.explain.answers import Stage, Verdict
 from dray.sim.explain.similar_names import did_you_mean, nearest
@@ -34,11 +36,16 @@ class _Excess:
     used: Quantity
 
 
-def refusal(snapshot: Snapshot, namespace: str, message: str, missing: int = 1) -> Verdict:
-    """Return why an object was refused, with what would let `missing` of them in."""
+def refusal(
+    snapshot: Snapshot, namespace: str, message: str, missing: int = 1, subjects: Sequence[Subject] = ()
+) -> Verdict:
+    """Return why an object was refused, with what would let `missing` of them in.
+
+    `subjects` are what each of them adds to quotas: the message names only the limits that the first one exceeds.
+    """
     reason = _FORBIDDEN.sub("", message).strip()
     if found := _EXCEEDED.search(message):
-        action = _raise_quota(snapshot, namespace, found, missing)
+        action = _raise_quota(snapshot, namespace, found, missing, subjects)
         return Verdict(Stage.QUOTA, found.group(0), action)
     if found := _UNMET.search(message):
         name, amounts = found.groups()
@@ -46,21 +53,38 @@ def refusal(snapshot: Snapshot, namespace: str, message: str, missing: int = 1) 
     return Verdict(Stage.ADMISSION, reason, _admission_action(snapshot, namespace, message))
 
 
-def _raise_quota(snapshot: Snapshot, namespace: str, found: re.Match[str], missing: int) -> str:
+def _raise_quota(
+    snapshot: Snapshot, namespace: str, found: re.Match[str], missing: int, subjects: Sequence[Subject]
+) -> str:
     name = found.group(1)
-    excess = _excess(found)
-    quota = next((item for item in snapshot.quotas if _key(item) == (namespace, name)), None)
-    used = {} if quota is None else _amounts(quota.status.used)
-    hard = {} if quota is None else _amounts(quota.status.hard)
-    raised = {
-        item.name: used.get(item.name, item.used) + Quantity(item.requested.nanos * missing, item.requested.format)
-        for item in excess
-    }
-    lacking = {key: amount for key, amount in raised.items() if key not in hard or amount > hard[key]}
+    quotas = {quota.metadata.name or "": quota for quota in snapshot.quotas if quota.metadata.namespace == namespace}
+    lacking = {name: _lacking(quotas.get(name), {item.name: item for item in _excess(found)}, missing)}
+    for other, quota in sorted(quotas.items()):
+        wanted: dict[str, Quantity] = {}
+        for subject in subjects:
+            add_to(wanted, requested(quota, subject))
+        used = _amounts(quota.status.used)
+        needs = {key: _Excess(key, amount, used.get(key, Quantity(0))) for key, amount in wanted.items()}
+        lacking[other] = lacking.get(other, {}) | _lacking(quota, needs, missing)
+    lacking = {key: amounts for key, amounts in lacking.items() if amounts}
     if not lacking:
         return f"quota {name} has room now: the controller tries again soon"
-    limits = " and ".join(f"{key} to {amount}" for key, amount in lacking.items())
-    return f"raise {limits} in quota {name}, or delete what uses it in namespace {namespace}"
+    raised = [
+        f"raise {' and '.join(f'{key} to {amount}' for key, amount in amounts.items())} in quota {quota}"
+        for quota, amounts in lacking.items()
+    ]
+    return f"{', '.join(raised)}, or delete what uses {'it' if len(raised) == 1 else 'them'} in namespace {namespace}"
+
+
+def _lacking(quota: ResourceQuota | None, needs: Mapping[str, _Excess], missing: int) -> dict[str, Quantity]:
+    """Return the limits that are too low for `missing` more, each with what is enough."""
+    used = {} if quota is None else _amounts(quota.status.used)
+    hard = {} if quota is None else _amounts(quota.status.hard)
+    enough = {
+        key: used.get(key, item.used) + Quantity(item.requested.nanos * missing, item.requested.format)
+        for key, item in needs.items()
+    }
+    return {key: amount for key, amount in enough.items() if key not in hard or amount > hard[key]}
 
 
 def _excess(found: re.Match[str]) -> list[_Excess]:
@@ -95,10 +119,6 @@ def _admission_action(snapshot: Snapshot, namespace: str, message: str) -> str:
             f"change the Pod's security context, or the label pod-security.kubernetes.io/enforce={level} of {namespace}"
         )
     return "change the Pod so that it is admitted"
-
-
-def _key(quota: ResourceQuota) -> tuple[str, str]:
-    return quota.metadata.namespace or "", quota.metadata.name or ""
 
 
 def not_found(snapshot: Snapshot, kind: str, key: NamespacedName) -> SnapshotError:

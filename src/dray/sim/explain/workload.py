@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from dray.api.codec import from_document
 from dray.api.document import Document, NamespacedName
 from dray.api.pod_claims import is_pod_done
 from dray.api.types.core_v1 import Pod
 from dray.sim.explain.answers import Stage, Verdict
+from dray.sim.explain.claim_quota import ClaimQuotas
 from dray.sim.explain.events import ObjectEvent, events_of, newest
 from dray.sim.explain.refusals import not_found, refusal
 from dray.sim.snapshot import Snapshot
@@ -142,7 +144,8 @@ def _state(document: Document) -> Verdict | None:
 def _shortage(snapshot: Snapshot, workload: Workload) -> Verdict | None:
     have, missing = len(workload.pods), workload.wanted - len(workload.pods)
     if missing > 0 and workload.failure:
-        found = refusal(snapshot, workload.key.namespace, workload.failure, missing)
+        subjects = ClaimQuotas(snapshot).with_pod(_new_pod(workload))
+        found = refusal(snapshot, workload.key.namespace, workload.failure, missing, subjects)
         return Verdict(found.stage, f"has {have} of {workload.wanted} Pods: {found.text}", found.action)
     if missing > 0 and not have:
         text = f"has 0 of {workload.wanted} Pods, and no Event says why"
@@ -152,6 +155,13 @@ def _shortage(snapshot: Snapshot, workload: Workload) -> Verdict | None:
             return Verdict(Stage.WORKLOAD, "wants no Pods: no node matches its node selector, affinity and tolerations")
         return Verdict(Stage.WORKLOAD, "wants no Pods", "set spec.replicas" if workload.kind != "job" else "")
     return None
+
+
+def _new_pod(workload: Workload) -> Pod:
+    """Return a Pod as the controller of the workload creates it."""
+    template = (workload.document.get("spec") or {}).get("template") or {}
+    metadata = {**(template.get("metadata") or {}), "namespace": workload.key.namespace}
+    return from_document(Pod, {"metadata": metadata, "spec": template.get("spec") or {}})
 
 
 def pod_to_explain(workload: Workload) -> Pod | None:

@@ -11,7 +11,7 @@ from dray.cli.doctor import lines
 from dray.sim.doctor.findings import Finding, Severity, grouped
 from dray.sim.doctor.rules import examine
 from dray.sim.snapshot import Snapshot
-from tests.unit.sim.cluster import GPU, claim, device, device_class, node, pod, resource_slice
+from tests.unit.sim.cluster import GPU, claim, device, device_class, node, pod, resource_slice, taint_rule
 from tests.unit.sim.explain.test_path import EXCEEDED, deployment, event, placed, quota, waits
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -134,3 +134,44 @@ def test_alike_findings_are_one() -> None:
 
 def test_different_findings_stay_apart() -> None:
     assert len(grouped(found(crashing("a"), placed(waits("ImagePullBackOff"))))) == 2
+
+
+def rules_of(*documents: Document) -> dict[str, Finding]:
+    return {finding.rule: finding for finding in found(*documents)}
+
+
+@pytest.mark.behaviour("TT-04")
+def test_a_pod_that_starts_for_hours_without_events() -> None:
+    train = placed(waits("ContainerCreating"))
+    train["status"]["startTime"] = "2026-01-01T20:00:00Z"
+    finding = rules_of(train)["slow-start"]
+    assert finding.what == "is starting on node-a since 4h"
+    assert finding.advice == "check the node agent and the drivers on node-a"
+
+
+@pytest.mark.behaviour("TT-04")
+def test_pods_on_a_node_that_is_gone() -> None:
+    user = pod("p", "node-x")
+    finding = rules_of(user, claim("c", f"{GPU}/node-x/gpu-0", pods=("p",)))["gone-node"]
+    assert finding.subject == "node node-x"
+    assert finding.what == "does not exist, and pod team/p is bound to it; 1 of them keeps devices"
+
+
+@pytest.mark.behaviour("TT-04")
+@pytest.mark.parametrize("by", ["slice", "rule"])
+@pytest.mark.parametrize("tolerated", [False, True])
+def test_a_pod_that_a_device_taint_should_have_evicted(by: str, *, tolerated: bool) -> None:
+    taint = {"key": "broken", "effect": "NoExecute", "timeAdded": "2026-01-01T20:00:00Z"}
+    user = pod("p", "node-a")
+    user["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "c"}]
+    used = claim("c", f"{GPU}/node-a/gpu-0", pods=("p",))
+    if tolerated:
+        (result,) = used["status"]["allocation"]["devices"]["results"]
+        result["tolerations"] = [{"key": "broken", "operator": "Exists"}]
+    if by == "slice":
+        more = [resource_slice("node-a", GPU, device("gpu-0", taints=[taint]), nodeName="node-a")]
+    else:
+        rule = taint_rule("broken", driver=GPU)
+        rule["spec"]["taint"] = taint
+        more = [rule]
+    assert ("unheeded-taint" in rules_of(user, used, *more)) is not tolerated

@@ -483,6 +483,29 @@ def test_a_deployment_that_a_quota_stops(by: str) -> None:
     )
 
 
+@pytest.mark.behaviour("TT-03")
+def test_all_limits_that_stop_the_missing_pods_are_named() -> None:
+    web, web_1 = deployment()
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "500m"}}}
+    web["spec"]["template"] = {"spec": {"containers": [container]}}
+    small = quota("1", "1")
+    for amounts, cpu in (
+        (small["spec"]["hard"], "1"),
+        (small["status"]["hard"], "1"),
+        (small["status"]["used"], "500m"),
+    ):
+        amounts["requests.cpu"] = cpu
+    memory = quota("1", "10")
+    memory["metadata"] = {"name": "other", "namespace": "team"}
+    memory["status"]["hard"] = {"requests.cpu": "2"}
+    memory["status"]["used"] = {"requests.cpu": "1"}
+    made = event(web_1, "FailedCreate", f"Error creating: {EXCEEDED}")
+    assert said_of("deployment", web, web_1, made, small, memory).endswith(
+        "; raise pods to 4 and requests.cpu to 2 in quota small, raise requests.cpu to 2500m in quota other, "
+        "or delete what uses them in namespace team"
+    )
+
+
 def test_a_quota_that_was_raised_meanwhile() -> None:
     web, web_1 = deployment()
     made = event(web_1, "FailedCreate", f"Error creating: {EXCEEDED}")
