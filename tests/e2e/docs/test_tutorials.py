@@ -15,4 +15,4 @@ def test_commands_of_a_tutorial(name: str) -> None:
 
 
 def test_number_of_tutorials() -> None:
-    assert len(TUTORIALS) == 7
+    assert len(TUTORIALS) == 6
