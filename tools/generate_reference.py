@@ -1,4 +1,4 @@
-"""Generate docs/reference and the diagrams of docs/concepts.md from the code.
+"""Generate docs/reference and the diagram of docs/concepts.md from the code.
 
 `python -m tools.generate_reference` rewrites them. `--check` lists outdated files and fails if there are any.
 """
