@@ -88,7 +88,8 @@ def _node_findings(arguments: argparse.Namespace, snapshot: Snapshot) -> Iterato
         try:
             prepared = claim_checkpoint.decode(content)
         except claim_checkpoint.CheckpointError as error:
-            yield _damaged(name, path, error, claim_checkpoint.recovery_advice(str(path)))
+            advice = "restart the node agent: it reads the claims in use from the containers that run"
+            yield _damaged(name, path, error, advice)
         else:
             yield from check_claims(name, prepared, snapshot)
     for path, content in _checkpoints(Path(arguments.node_root_dir), device_checkpoint.FILE_NAME):

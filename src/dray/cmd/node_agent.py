@@ -218,6 +218,7 @@ class NodeAgent:
         settings = self._context.settings
         group.spawn(self._tasks.supervise(), "pod workers")
         await self.workers.start()
+        self.managers.recover()
         self.managers.spawn(group)
         await self._serve_health(group)
         tls = serving_context(self._identity)

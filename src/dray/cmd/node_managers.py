@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from dray.client.interface import Client
 from dray.cmd.settings import NodeSettings
@@ -28,6 +28,9 @@ from dray.rpc.dra_services import DEVICE_PLUGIN, DRA_PLUGIN, RESOURCE_PLUGIN
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
 
+# The reason of the Node's event about a damaged checkpoint of claims.
+CLAIMS_DAMAGED: Final = "ClaimCheckpointDamaged"
+
 
 @dataclass(frozen=True, slots=True)
 class NodeContext:
@@ -48,6 +51,7 @@ class NodeManagers:
         settings, gates, root = context.settings, context.settings.feature_gates, str(context.root)
         client, clock, metrics = context.client, context.clock, context.metrics
         self._pods = pods
+        self._warn: Callable[[str, str], None] = lambda _reason, _message: None
         self._serves_plugins = gates.enabled("DevicePlugins")
         self._classic = ClassicClaimManager(client, root, clock, metrics, gates)
         options = DraOptions(gates, self._classic.has_claim)
@@ -118,11 +122,19 @@ class NodeManagers:
 
         `warn` is called with the reasons and messages of Warning events about the node.
         """
+        self._warn = warn
         self.container_manager.devices.on_warning(warn)
         for manager in self.all:
             manager.on_change(on_change)
         for claim_manager in self._claim_managers:
             claim_manager.on_driver(on_driver)
+
+    def recover(self) -> None:
+        """Read from the containers that there were at the start what lost checkpoints do not tell of claims."""
+        for manager in self._claim_managers:
+            problem = manager.recover(self._pods.found_at_start)
+            if problem:
+                self._warn(CLAIMS_DAMAGED, problem)
 
     def spawn(self, group: TaskGroup) -> None:
         """Run the managers in the group."""

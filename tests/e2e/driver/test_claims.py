@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import grpc
-import orjson
 import pytest
 
 from dray.api.document import UID
-from dray.node.dra.checkpoint import CheckpointError, decode
-from dray.node.dra.dra_manager import DraManager, Prepared, PrepareError, UnprepareError
-from dray.runtime.metrics import Metrics
+from dray.api.types.core_v1 import Pod
+from dray.node.dra.checkpoint import decode
+from dray.node.dra.dra_manager import Prepared, PrepareError, UnprepareError
+from dray.node.runtimes.runtime import ContainerRecord
 from tests.e2e.driver.cluster import CLOCK, NODE, Cluster, Node, node_running, pod, result, until
 from tests.e2e.driver.servicer import BOTH, FakeDriver
 
@@ -215,15 +214,48 @@ async def test_the_loop_unprepares_what_gone_pods_left_once_pods_are_known(clust
         assert driver.names("unprepare") == [("a",)]
 
 
-@pytest.mark.behaviour("SP-119")
-async def test_a_damaged_checkpoint_stops_the_start(cluster: Cluster) -> None:
+def as_started(item: Pod, annotations: Mapping[str, str]) -> ContainerRecord:
+    """The container of a Pod as the runtime has it."""
+    meta = item.metadata
+    names = (f"id-{meta.uid}", meta.uid or "", meta.namespace or "", meta.name or "", "main")
+    return ContainerRecord(*names, 0, "x", "", CLOCK.now(), annotations=annotations)
+
+
+@pytest.mark.behaviour("SP-119", "SP-146")
+@pytest.mark.parametrize("kind", ["newest damaged", "all damaged", "removed"])
+async def test_claims_in_use_are_read_from_containers_after_a_lost_checkpoint(cluster: Cluster, kind: str) -> None:
     root = cluster.folder / "kubelet"
-    root.mkdir()
-    data = '{"kind":"DRACheckpoint"}'
-    content = orjson.dumps({"Data": data, "Checksum": zlib.crc32(data.encode()) ^ 1})
-    (root / "dra_manager_state").write_bytes(content)
-    with pytest.raises(CheckpointError, match=r"checkpoint is corrupted.*drain the node, remove"):
-        DraManager(cluster.client, NODE, str(root), CLOCK, Metrics())
+    driver = FakeDriver()
+    async with driver.running(root):
+        for name, device, owners in (("a", "x", ["p"]), ("b", "y", ["q"]), ("c", "z", ["q"])):
+            await cluster.claim(name, result(device), pods=owners)
+        users = [pod("p", "a"), pod("q", "b", "c")]
+        async with node_running(root, cluster.client) as node:
+            await ready(driver, node)
+            for item in users:
+                assert isinstance(await node.claims.prepare_claims(item), Prepared)
+            before = node.claims.claims()
+            found = [as_started(item, node.claims.container_options(item, "main").annotations) for item in users]
+        for path in root.glob("*dra_manager_state*"):
+            if kind == "removed":
+                path.unlink()
+            elif kind == "all damaged" or not path.name.startswith("."):
+                path.write_bytes(b"\x00garbage" * 100)
+        driver.calls.clear()
+        async with node_running(root, cluster.client) as node:
+            problem = node.claims.recover([*found, as_started(pod("r"), {node.claims.annotation: "{"})])
+            assert ("the claims in use were read from the containers" in problem) == (kind != "removed")
+            assert node.claims.claims() == before
+            await ready(driver, node)
+            # p runs on; q has gone meanwhile with its containers: the drivers are told.
+            assert isinstance(await node.claims.prepare_claims(users[0]), Prepared)
+            await node.claims.reconcile({UID("uid-p")})
+            assert driver.calls == [("v1", "prepare", ("a",)), ("v1", "unprepare", ("b", "c"))]
+            assert saved(node) == {"a": {"uid-p"}}
+        # A good checkpoint is believed, whatever containers tell.
+        async with node_running(root, cluster.client) as node:
+            assert node.claims.recover(found) == ""
+            assert [info.key.name for info in node.claims.claims()] == ["a"]
 
 
 @pytest.mark.behaviour("SP-122")

@@ -66,6 +66,7 @@ class ClassicClaimManager(ClaimManager[ClassicDriverClient]):
 
     name = "classic claims"
     driver_kind = "resource driver"
+    annotation = "dray.dev/classic-claims"
     # One failing claim must not fail the others.
     batched = False
 
@@ -125,7 +126,9 @@ class ClassicClaimManager(ClaimManager[ClassicDriverClient]):
     def container_options(self, pod: Pod, container: str) -> RunOptions:
         """Return the CDI devices of the container's claims."""
         found = find_container(pod, container)
-        return NO_OPTIONS if found is None else RunOptions(cdi_devices=self.container_devices(pod, found))
+        if found is None:
+            return NO_OPTIONS
+        return RunOptions(annotations=self.note(pod), cdi_devices=self.container_devices(pod, found))
 
     def container_devices(self, pod: Pod, container: Container) -> tuple[str, ...]:
         """Return the CDI names of the container's classic claims."""

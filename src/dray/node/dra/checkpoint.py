@@ -90,14 +90,6 @@ def decode(content: bytes) -> tuple[ClaimInfo, ...]:
     raise CheckpointError(f"checkpoint is of an unknown kind: {kind} {version}, expected {KIND} {API_VERSION}")
 
 
-def recovery_advice(path: str) -> str:
-    """Return how to recover from a damaged file."""
-    return (
-        f"to recover, drain the node, remove {path} and start again, then restart the DRA drivers: "
-        "they may still hold devices of Pods that are gone"
-    )
-
-
 def _to_wire(info: ClaimInfo) -> dict[str, Any]:
     state = {
         "ClaimUID": info.uid,

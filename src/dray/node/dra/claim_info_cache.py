@@ -164,6 +164,18 @@ def _key(entry: _Entry) -> NamespacedName:
     return entry.info.key
 
 
+def merged(known: Iterable[ClaimInfo], noted: Iterable[ClaimInfo]) -> tuple[ClaimInfo, ...]:
+    """Return the claims of both, each once with all its Pods; of two with one name, the one that is known."""
+    found = {info.uid: info for info in known}
+    names = {info.key: info.uid for info in found.values()}
+    for info in noted:
+        if names.setdefault(info.key, info.uid) == info.uid:
+            before = found.get(info.uid)
+            pod_uids = info.pod_uids | (before.pod_uids if before is not None else frozenset())
+            found[info.uid] = replace(info, pod_uids=pod_uids)
+    return tuple(found.values())
+
+
 class ClaimInfoCache:
     """The node's claims; changed only by `handle`."""
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 from dray.api.document import UID, Document, NamespacedName
 from dray.api.types.core_v1 import Container, Pod
 from dray.lib.clock import Clock
-from dray.node.checkpoint_file import CheckpointFile, load
+from dray.node.checkpoint_file import CheckpointFile, Loaded, load
 from dray.node.dra import checkpoint
 from dray.node.dra.claim_info_cache import (
     Action,
@@ -30,6 +30,7 @@ from dray.node.dra.claim_info_cache import (
     PodAdmitted,
     PodGone,
     SaveCheckpoint,
+    merged,
 )
 from dray.node.dra.claims import ClaimError, ClaimInfo
 from dray.node.dra.driver_client import ClientOptions, PluginClient, ResponseError
@@ -37,6 +38,7 @@ from dray.node.dra.driver_registry import DriverRegistry
 from dray.node.dra.metrics import DriverMetrics
 from dray.node.plugins.handler import Plugin
 from dray.node.resource_manager import NodeResources, Rejection, RunOptions
+from dray.node.runtimes.runtime import ContainerRecord
 from dray.runtime.logs import fields
 from dray.runtime.tasks import CoalescedCall, KeyedLocks, pause
 
@@ -61,7 +63,7 @@ EXPECTED: Final = (ClaimError, OldClaimError, ResponseError, SaveError)
 
 
 class ClaimManager(Generic[ClientT]):
-    """See the module; raises `CheckpointError` if the checkpoint and the one before are damaged."""
+    """See the module."""
 
     # For logs and tasks.
     name: ClassVar[str]
@@ -69,13 +71,16 @@ class ClaimManager(Generic[ClientT]):
     driver_kind: ClassVar[str]
     # Whether a driver is called once for all claims of a Pod; otherwise each claim is a call of its own.
     batched: ClassVar[bool] = True
+    # The annotation of a container with the claims of its Pod, which the container runtime keeps.
+    annotation: ClassVar[str]
 
     def __init__(self, path: str, clock: Clock, metrics: DriverMetrics) -> None:
         self._clock = clock
         self._metrics = metrics
         self._options = ClientOptions(metrics, clock)
         self._file = CheckpointFile(path)
-        self._cache = ClaimInfoCache(load_checkpoint(path))
+        self._loaded = load_checkpoint(path)
+        self._cache = ClaimInfoCache(self._loaded.state or ())
         self._drivers: DriverRegistry[ClientT] = DriverRegistry()
         self._locks = KeyedLocks()
         self._save = CoalescedCall(self._write)
@@ -120,6 +125,37 @@ class ClaimManager(Generic[ClientT]):
     async def _call(self, client: ClientT, action: Call) -> CallResult:
         """Call the driver."""
         raise NotImplementedError
+
+    # --- After a lost checkpoint. ---
+
+    def recover(self, found: Iterable[ContainerRecord]) -> str:
+        """Read from containers which claims are in use, if the newest checkpoint does not tell.
+
+        Called before Pods are admitted, with the runs that there were when the agent started. Returns what to say of
+        the damage, empty if there is none. The claims of Pods without the note are prepared once more, as all are.
+        """
+        if self._loaded.is_newest:
+            return ""
+        noted = (info for record in found for info in self._noted(record))
+        self._cache = ClaimInfoCache(merged(self._cache.claims(), noted))
+        self._update_metrics()
+        return self._loaded.damage and f"{self._loaded.damage}; the claims in use were read from the containers"
+
+    def _noted(self, record: ContainerRecord) -> Iterator[ClaimInfo]:
+        """Yield the claims that the container's annotation tells."""
+        try:
+            infos = checkpoint.decode(record.annotations.get(self.annotation, "").encode())
+        except checkpoint.CheckpointError:
+            return
+        for info in infos:
+            if info.key.namespace == record.pod_namespace:
+                yield replace(info, pod_uids=frozenset({UID(record.pod_uid)}))
+
+    def note(self, pod: Pod) -> dict[str, str]:
+        """Return the annotation of a container of the Pod; it has all claims of the Pod."""
+        uid = uid_of(pod)
+        own = [replace(info, pod_uids=frozenset({uid})) for info in self._cache.claims_of(uid)]
+        return {self.annotation: checkpoint.encode(own).decode()} if own else {}
 
     # --- Running. ---
 
@@ -319,11 +355,10 @@ async def _gather(calls: Sequence[Coroutine[Any, Any, None]]) -> None:
         raise failures[0]
 
 
-def load_checkpoint(path: str) -> tuple[ClaimInfo, ...]:
-    """Return the claims of the newest checkpoint that can be read; raises `CheckpointError` with advice if none can."""
+def load_checkpoint(path: str) -> Loaded[tuple[ClaimInfo, ...]]:
+    """Return the newest checkpoint that can be read, with an error in the log if it is not the newest of all."""
     loaded = load(path, checkpoint.decode)
-    if loaded.state is None and loaded.damage:
-        raise checkpoint.CheckpointError(f"{loaded.damage}; {checkpoint.recovery_advice(path)}")
     if loaded.damage:
-        _log.error("claim checkpoint not used, using the one before", extra=fields(error=loaded.damage))
-    return loaded.state or ()
+        instead = "beginning without" if loaded.state is None else "using the one before"
+        _log.error("claim checkpoint not used, %s", instead, extra=fields(error=loaded.damage))
+    return loaded

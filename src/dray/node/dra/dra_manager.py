@@ -96,6 +96,7 @@ class DraManager(ClaimManager[DriverClient]):
 
     name = "claims"
     driver_kind = "DRA driver"
+    annotation = "dray.dev/claims"
 
     def __init__(
         self,
@@ -164,7 +165,7 @@ class DraManager(ClaimManager[DriverClient]):
             variables = optional_claim_variables(pod, found, lambda name: self._has_any_claim(pod, name))
         except ClaimError as error:
             raise ResourceError(FAILED_PREPARE, str(error)) from error
-        return RunOptions(envs=variables, cdi_devices=devices)
+        return RunOptions(envs=variables, annotations=self.note(pod), cdi_devices=devices)
 
     def container_resources(self, pod: Pod, container: str) -> Sequence[Document]:
         """Return the health of the container's devices."""

@@ -12,6 +12,7 @@ import pytest
 from dray.api.codec import from_document
 from dray.api.document import UID, Document, GroupResource
 from dray.api.errors import ForbiddenError
+from dray.api.features import FeatureGates
 from dray.api.types.core_v1 import Pod
 from dray.client.http import http_client
 from dray.client.in_process import InProcessTransport
@@ -20,10 +21,12 @@ from dray.client.resources import PODS
 from dray.client.rest import RestClient
 from dray.cmd.node_identity import find_identity
 from dray.cmd.settings import NodeSettings
+from dray.node.classic.claim_manager import ClassicClaimManager
 from dray.node.dra.checkpoint import decode
 from dray.node.pod_resources.listing import pod_resources
 from dray.node.pod_resources.sources import Sources
 from dray.node.resource_manager import ResourceError
+from dray.runtime.metrics import Metrics
 from tests.e2e.driver.classic.classic_node import (
     CLAIMS,
     ClassicNode,
@@ -37,6 +40,7 @@ from tests.e2e.driver.classic.classic_node import (
 )
 from tests.e2e.driver.classic.servicer import DRIVER, FakePlugin
 from tests.e2e.driver.cluster import CLOCK, NODE, Cluster, result, until
+from tests.e2e.driver.test_claims import as_started
 from tests.unit.node.devices.builders import Pods
 
 
@@ -102,6 +106,23 @@ async def test_a_claim_is_prepared_for_its_first_pod_and_unprepared_after_its_la
     for operation, count in (("PrepareResources", 3), ("UnprepareResources", 2)):
         labels = {"operation_name": operation, "is_error": "false"}
         assert node.metrics.value("classic_dra_operations_duration_seconds_count", labels) == count
+
+
+@pytest.mark.behaviour("CL-59")
+async def test_claims_in_use_are_read_from_containers_after_a_lost_checkpoint(
+    cluster: Cluster, node: ClassicNode, plugin: FakePlugin
+) -> None:
+    uid = uid_of(await make_claim(cluster, "a", ["p"]))
+    user = pod("p", by_name("a"))
+    await node.manager.prepare(user)
+    found = as_started(user, node.manager.container_options(user, "main").annotations)
+    for path in node.root.glob("*classic_claims_state*"):
+        path.write_bytes(b"garbage")
+    manager = ClassicClaimManager(cluster.client, str(node.root), CLOCK, Metrics(), FeatureGates())
+    assert manager.claims() == ()
+    assert "checkpoint is corrupted" in manager.recover([found])
+    assert manager.claims() == node.claims.claims()
+    assert [info.uid for info in manager.claims()] == [uid]
 
 
 @pytest.mark.behaviour("CL-50", "PR-10")

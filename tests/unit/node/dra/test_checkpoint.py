@@ -10,6 +10,7 @@ import orjson
 import pytest
 
 from dray.api.document import UID, NamespacedName
+from dray.node.checkpoint_file import Loaded
 from dray.node.dra.checkpoint import CheckpointError, Encoded, decode, encode
 from dray.node.dra.claim_manager import load_checkpoint
 from dray.node.dra.claims import ClaimInfo, Device
@@ -85,12 +86,12 @@ def test_go_writes_null_for_empty_lists() -> None:
     }.items(),
     ids=lambda item: item[0],
 )
-def test_a_damaged_file_is_refused_with_advice(content: tuple[str, bytes], tmp_path: Path) -> None:
+def test_a_damaged_file_is_not_used(content: tuple[str, bytes], tmp_path: Path) -> None:
     path = tmp_path / "dra_manager_state"
     path.write_bytes(content[1])
-    with pytest.raises(CheckpointError, match="checkpoint is corrupted") as refused:
-        load_checkpoint(str(path))
-    assert f"drain the node, remove {path} and start again" in str(refused.value)
+    loaded = load_checkpoint(str(path))
+    assert loaded.state is None
+    assert f"{path}: checkpoint is corrupted" in loaded.damage
 
 
 def test_an_unknown_kind_is_refused() -> None:
@@ -100,6 +101,6 @@ def test_an_unknown_kind_is_refused() -> None:
 
 def test_it_is_read_from_its_file(tmp_path: Path) -> None:
     path = tmp_path / "dra_manager_state"
-    assert load_checkpoint(str(path)) == ()
+    assert load_checkpoint(str(path)) == Loaded(None)
     path.write_bytes(encode([CLAIM]))
-    assert load_checkpoint(str(path)) == (CLAIM,)
+    assert load_checkpoint(str(path)) == Loaded((CLAIM,))
