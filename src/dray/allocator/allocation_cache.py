@@ -161,18 +161,8 @@ class AllocationQuery:
     def lookup_all(self, nodes: Sequence[NodeEntry]) -> list[bool | None]:
         """Return whether the claims fit on each of the nodes; None where a search is needed."""
         self._generations.refresh()
-        version = self._generations.inventory.version
-        generation_of, result_on = self._generations.current.get, self._results.get
-        # As `_current_result` does.
-        return [
-            None
-            if (result := result_on(node.name)) is None
-            or (generation := result.generation) is not generation_of(node.name)
-            or generation.node is not node.node
-            or generation.version != version
-            else result.feasible
-            for node in nodes
-        ]
+        found = [self._current_result(node.name, node.node) for node in nodes]
+        return [None if result is None else result.feasible for result in found]
 
     def lookup_view(self, view: NodeView) -> Outcome | None:
         """Return the outcome on a node that still has the same view; None if a search is needed."""

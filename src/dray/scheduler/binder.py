@@ -208,7 +208,7 @@ class Binder:
         """Run Reserve and Permit."""
         for plugin in attempt.profile.at(RESERVE):
             status = plugin.reserve(attempt.state, attempt.pod, attempt.node_name)
-            if status is not SUCCESS and not status.is_success:
+            if not status.is_success:
                 return _failed(status, "Reserve", plugin.name)
         return self.permit(attempt)
 
@@ -270,7 +270,7 @@ class Binder:
             status = await self._pre_bind(attempt, running)
         else:
             status = await self._pre_bind_in_gang(attempt, attempt.gang, running)
-        if (status is SUCCESS or status.is_success) and not running.message:
+        if status.is_success and not running.message:
             status = await self._bind(attempt, running)
         return error(running.message) if running.message else status
 
@@ -303,7 +303,7 @@ class Binder:
             if running.message:
                 return SUCCESS
             status = await plugin.pre_bind(state, pod, node_name)
-            if status is not SUCCESS and not status.is_success:
+            if not status.is_success:
                 return _failed(status, "PreBind", plugin.name)
         return SUCCESS
 
@@ -325,7 +325,7 @@ class Binder:
             status = await plugin.bind(attempt.state, attempt.pod, attempt.node_name)
             if status.code is Code.SKIP:
                 continue
-            return status if status is SUCCESS or status.is_success else _failed(status, "Bind", plugin.name)
+            return status if status.is_success else _failed(status, "Bind", plugin.name)
         return error("no bind plugin took the pod")
 
     def post_bind(self, attempt: Attempt) -> None:

@@ -333,7 +333,7 @@ def run_pre_filter(profile: Profile, state: CycleState, node_count: int) -> tupl
         if status is SKIP or status.code is Code.SKIP:
             state.skip_filter.add(plugin.name)
             continue
-        if status is not SUCCESS and not status.is_success:
+        if not status.is_success:
             rejection = status.with_plugin(plugin.name)
             if status.code is not Code.UNSCHEDULABLE:
                 return None, _pre_filter_rejection(rejection, node_count)
@@ -382,7 +382,7 @@ def run_pre_score(profile: Profile, state: CycleState, nodes: Sequence[NodeInfo]
         status = plugin.pre_score(state, state.pod_info.pod, nodes)
         if status is SKIP or status.code is Code.SKIP:
             state.skip_score.add(plugin.name)
-        elif status is not SUCCESS and not status.is_success:
+        elif not status.is_success:
             raise AttemptError(f'running PreScore plugin "{plugin.name}": {status.message}')
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dray.framework.cycle_state import CycleState
 from dray.framework.node_info import NodeInfo
 from dray.framework.pod_info import PodInfo
-from dray.framework.status import SUCCESS, Code, Status
+from dray.framework.status import SUCCESS, Status
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.profile import ActiveFilters, Filter, PodChanges, Profile
 
@@ -44,15 +44,11 @@ class FilterRunner:
 
     def check(self, state: CycleState, node: NodeInfo, filters: Sequence[Filter]) -> Status:
         """Return SUCCESS, or the first rejection of a node; raise `AttemptError` if a plugin fails."""
-        pod = state.pod_info.pod
-        for name, run_filter in filters:
-            status = run_filter(state, pod, node)
-            if status is not SUCCESS and status.code is not Code.SUCCESS:
-                return _checked(status.with_plugin(name))
-        if node.name in self._nominations.by_node:
+        status = _run(filters, state, node)
+        if status is SUCCESS and node.name in self._nominations.by_node:
             # Most nodes are rejected without the Pods nominated to them, which costs less to find out.
-            return _checked(self.run(state, node, filters))
-        return SUCCESS
+            status = self.run(state, node, filters)
+        return _checked(status)
 
     def check_all(self, state: CycleState, nodes: Sequence[NodeInfo], filters: ActiveFilters) -> list[Status]:
         """Return what `check` returns for each of the nodes; no Pod may be nominated to any of them.
@@ -122,7 +118,7 @@ def _run(filters: Sequence[Filter], state: CycleState, node: NodeInfo) -> Status
     pod = state.pod_info.pod
     for name, run_filter in filters:
         status = run_filter(state, pod, node)
-        if status is not SUCCESS and not status.is_success:
+        if not status.is_success:
             return status.with_plugin(name)
     return SUCCESS
 
@@ -137,5 +133,5 @@ def _checked(status: Status) -> Status:
 
 
 def _check(status: Status, plugin: str, method: str) -> None:
-    if status is not SUCCESS and not status.is_success:
+    if not status.is_success:
         raise AttemptError(f'running {method} on PreFilter plugin "{plugin}": {status.message}')

@@ -269,7 +269,7 @@ class GroupCycle:
         scheduled = len(self._pod_groups.scheduled(key))
         for plugin in profile.placement_feasible:
             status = plugin.placement_feasible(group, scheduled, remaining)
-            if status is not SUCCESS and not status.is_success:
+            if not status.is_success:
                 return status
         return SUCCESS
 
@@ -293,7 +293,7 @@ class GroupCycle:
         assert member.assumed is not None
         for plugin in profile.at(RESERVE):
             status = plugin.reserve(member.state, member.assumed.pod, member.node_name)
-            if status is not SUCCESS and not status.is_success:
+            if not status.is_success:
                 return status.with_plugin(plugin.name)
         return SUCCESS
 

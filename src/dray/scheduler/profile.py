@@ -119,7 +119,7 @@ def _for_each(change_pod: Callable[[CycleState, Pod, PodInfo, NodeInfo], Status]
     def change_pods(state: CycleState, pod: Pod, others: Sequence[PodInfo], node: NodeInfo) -> Status:
         for other in others:
             status = change_pod(state, pod, other, node)
-            if status is not SUCCESS and not status.is_success:
+            if not status.is_success:
                 return status
         return SUCCESS
 
@@ -281,7 +281,7 @@ class Profile:
             except Exception as failure:  # noqa: BLE001 - a plugin's bug gates the Pod, and must not stop the queue
                 _log.exception("PreEnqueue plugin %s", plugin.name)
                 status = error(f"{type(failure).__name__}: {failure}")
-            if status is not SUCCESS and not status.is_success:
+            if not status.is_success:
                 return status.with_plugin(plugin.name)
         return SUCCESS
 

@@ -30,7 +30,7 @@ from dray.framework.events import (
     registered_for,
 )
 from dray.framework.pod_info import PodInfo
-from dray.framework.status import SUCCESS, Status
+from dray.framework.status import Status
 from dray.scheduler.plugins.queueing import SchedulingGates
 from dray.scheduler.queued_pod import QueuedPod
 from dray.scheduler.unschedulable_pods import UnschedulablePods
@@ -451,7 +451,7 @@ class SchedulingQueue:
         """Run PreEnqueue; add the Pod to the gated ones if it is rejected, and return whether it is."""
         pod = queued.info.pod
         status = self._rules(pod).pre_enqueue(pod)
-        if status is SUCCESS or status.is_success:
+        if status.is_success:
             queued.gated_by = queued.gated_message = queued.reported_gate = ""
             return False
         queued.gated_by, queued.gated_message = status.plugin, status.message

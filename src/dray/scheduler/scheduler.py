@@ -23,7 +23,7 @@ from dray.framework.events import ClusterEvent
 from dray.framework.plugins import POST_FILTER
 from dray.framework.pod_info import PodInfo
 from dray.framework.snapshot import Snapshot
-from dray.framework.status import SUCCESS, Code, Status, unresolvable
+from dray.framework.status import Code, Status, unresolvable
 from dray.lib.clock import Clock
 from dray.runtime.logs import fields
 from dray.runtime.metrics import Metrics
@@ -352,7 +352,7 @@ class Scheduler:
         except Exception as error:  # noqa: BLE001 - the failure of one Pod must not stop the others
             _log.exception("Reserve or Permit failed", extra=fields(pod=str(queued.info.key)))
             status = Status(Code.ERROR, (_text(error),))
-        if status is SUCCESS or status.is_success:
+        if status.is_success:
             self._start_binding(attempt)
         else:
             await self._undo(attempt, status)
@@ -380,7 +380,7 @@ class Scheduler:
         except Exception as error:  # noqa: BLE001 - the failure of one Pod must not stop the others
             _log.exception("binding failed", extra=fields(pod=str(queued.info.key)))
             status = Status(Code.ERROR, (_text(error),))
-        if status is not SUCCESS and not status.is_success:
+        if not status.is_success:
             await self._undo(attempt, status)
             return
         self.queue.done(queued.uid)
