@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tools.reference import pictures
+from tools.reference.documents import documents_page, schema
 from tools.reference.events import events_page
 from tools.reference.flags import flags_page
 from tools.reference.gates import gates_page
@@ -23,6 +24,7 @@ PAGES = {
     "kinds": kinds_page,
     "metrics": metrics_page,
     "events": events_page,
+    "documents": documents_page,
     "feature-gates": gates_page,
 }
 
@@ -31,6 +33,7 @@ def generated() -> Iterator[tuple[Path, str]]:
     """Yield every file with its current text."""
     for name, make in PAGES.items():
         yield DOCS / "reference" / f"{name}.md", make()
+    yield DOCS / "reference" / "documents.schema.json", schema()
     concepts = DOCS / "concepts.md"
     yield concepts, pictures.rewritten(concepts.read_text())
 

@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
         ]
         reason = snapshot.unread("ResourceClaim")
         nothing = f"No claims are known: {reason}.\n" if reason else "No claims found.\n"
-        table = Table(rows, columns(now), lambda row: f"resourceclaim.{row.group}/{row.name}", nothing)
+        table = Table("ClaimList", rows, columns(now), lambda row: f"resourceclaim.{row.group}/{row.name}", nothing)
         return render_table(table, arguments, colour=colour)
 
     return run_table(PROG, arguments, KINDS, show)

@@ -104,7 +104,7 @@ def _rendered(found: Sequence[Decision], arguments: argparse.Namespace, *, hidde
         blocks = ["\n".join(decision_lines(item, now, colour=colour)) for item in found]
         return "\n\n".join(blocks) + "\n"
     nothing = "No decisions that you may see.\n" if hidden else "No decisions are recorded yet.\n"
-    table = Table(found, columns(now), lambda item: f"pod/{item['pod']}", nothing)
+    table = Table("DecisionList", found, columns(now), lambda item: f"pod/{item['pod']}", nothing)
     return render_table(table, arguments, colour=colour)
 
 

@@ -58,9 +58,9 @@ def main(argv: Sequence[str]) -> int:
         rows = [row for row in everything if _is_selected(row, arguments) and selected.selects(row, {})]
         if arguments.by:
             found = _GROUPS[arguments.by](_physical(snapshot, rows))
-            counts = Table(found, usage_columns(arguments.by, found), lambda row: row.name)
+            counts = Table("UsageList", found, usage_columns(arguments.by, found), lambda row: row.name)
             return render_table(counts, arguments, colour=colour)
-        table = Table(rows, columns(now, rows), lambda row: f"device/{row.key}", "No devices found.\n")
+        table = Table("DeviceList", rows, columns(now, rows), lambda row: f"device/{row.key}", "No devices found.\n")
         return render_table(table, arguments, colour=colour)
 
     return run_table(PROG, arguments, KINDS, show)

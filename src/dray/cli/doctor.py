@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
             _apply_fixes(arguments, [finding.fix for finding in findings if finding.fix is not None])
     if arguments.manifests:
         return _print_manifests(findings)
-    write_answer(findings, arguments.output, partial(lines, findings, is_complete=not snapshot.hidden))
+    write_answer("FindingList", findings, arguments.output, partial(lines, findings, is_complete=not snapshot.hidden))
     return EXIT_FAILURE if any(finding.severity is not Severity.NOTE for finding in findings) else 0
 
 

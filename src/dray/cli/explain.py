@@ -70,7 +70,12 @@ def main(argv: Sequence[str]) -> int:
             return _print_decision(arguments)
         snapshot = read_snapshot(arguments, PATH_KINDS)
         answer = _explain(snapshot, arguments)
-    write_answer([answer], arguments.output, partial(lines, answer, arguments.node, all_nodes=arguments.all_nodes))
+    write_answer(
+        "ExplanationList",
+        [answer],
+        arguments.output,
+        partial(lines, answer, arguments.node, all_nodes=arguments.all_nodes),
+    )
     return 0
 
 
@@ -84,7 +89,7 @@ def _print_decision(arguments: argparse.Namespace) -> int:
     answer = read_decisions(arguments)
     for item in answer["decisions"]:
         if (item["namespace"], item["pod"]) == (arguments.namespace, arguments.name):
-            write_answer([item], arguments.output, partial(decision_lines, item, now))
+            write_answer("DecisionList", [item], arguments.output, partial(decision_lines, item, now))
             return 0
     raise SnapshotError(not_recorded(arguments.namespace, arguments.name, answer.get("hidden") or 0))
 

@@ -63,7 +63,9 @@ def main(argv: Sequence[str]) -> int:
         sys.stdout.write("No Pods found.\n")
         return 0
     columns = _columns(allocatable=arguments.allocatable)
-    sys.stdout.write(render(rows, columns, arguments.output, colour=wants_colour(sys.stdout, os.environ)))
+    sys.stdout.write(
+        render(rows, columns, arguments.output, kind="HeldResourceList", colour=wants_colour(sys.stdout, os.environ))
+    )
     return 0
 
 

@@ -9,8 +9,9 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
+from dataclasses import fields as dataclass_fields
 from itertools import zip_longest
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -28,28 +29,8 @@ _GAP: Final = "   "
 # A column that alone is wrapped is at least this wide; if several are, at least that wide.
 _WRAPPED_MIN: Final = 24
 _NARROW_MIN: Final = 10
-# Fields that contain rows; the keys of all other mappings are user data and are not renamed.
-_NESTED_ROWS: Final = frozenset(
-    {
-        *("holders", "nodes", "requests", "devices", "pods", "findings", "rows", "changes"),
-        # Usage, now and over time.
-        *("classes", "pools", "counters", "namespaces", "fragmentation", "by_class", "by_namespace"),
-        # Plans.
-        *(
-            "steps",
-            "moves",
-            "not_helped",
-            "before",
-            "after",
-            "added",
-            "placements",
-            "unplaced",
-            "removable",
-            "kept",
-            "fragmentation",
-        ),
-    }
-)
+# Of the documents for programs. Their kinds, and the types of their items, are in `documents`.
+API_VERSION: Final = "tools.dray.dev/v1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,44 +52,61 @@ class TextLines(Protocol):
 
 
 def render(
-    rows: Sequence[T], columns: Sequence[Column[T]], output_format: str = "table", *, colour: bool = False
+    rows: Sequence[T],
+    columns: Sequence[Column[T]],
+    output_format: str = "table",
+    *,
+    kind: str = "",
+    colour: bool = False,
 ) -> str:
-    """Render all rows in one of `FORMATS`."""
-    if output_format == "json":
-        return json.dumps([to_plain(row) for row in rows], indent=2) + "\n"
-    if output_format == "yaml":
-        # Imported on use: slow to import, rarely needed.
-        import yaml
-
-        return str(yaml.safe_dump([to_plain(row) for row in rows], sort_keys=False, allow_unicode=True))
+    """Render all rows in one of `FORMATS`; JSON and YAML are documents of the kind."""
+    if output_format in ("json", "yaml"):
+        return render_document(document(kind, rows), output_format)
     shown = [column for column in columns if output_format != "table" or not column.wide]
     if output_format == "csv":
         return _csv(rows, shown)
     return table(rows, shown, colour=colour, width=terminal_width())
 
 
-def write_answer(rows: Sequence[Any], output_format: str, text_lines: TextLines) -> None:
-    """Print an answer as text, or its rows in one of `FORMATS`."""
+def document(kind: str, rows: Iterable[Any]) -> Mapping[str, Any]:
+    """Return the document for programs with these rows."""
+    return {"apiVersion": API_VERSION, "kind": kind, "items": [to_plain(row) for row in rows]}
+
+
+def render_document(content: Mapping[str, Any], output_format: str) -> str:
+    """Render a document as JSON or YAML."""
+    if output_format == "json":
+        return json.dumps(content, indent=2) + "\n"
+    # Imported on use: slow to import, rarely needed.
+    import yaml
+
+    return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+
+
+def write_answer(kind: str, rows: Sequence[Any], output_format: str, text_lines: TextLines) -> None:
+    """Print an answer as text, or its rows as a document of the kind."""
     if output_format == "text":
         sys.stdout.write("\n".join(text_lines(colour=wants_colour(sys.stdout, os.environ))) + "\n")
     else:
-        sys.stdout.write(render(rows, (), output_format))
+        sys.stdout.write(render(rows, (), output_format, kind=kind))
 
 
-def to_plain(row: Any) -> Any:
-    """Convert a dataclass to JSON data, with names in camel case."""
-    return _camel(msgspec.to_builtins(row))
+def to_plain(value: Any) -> Any:
+    """Convert a value to JSON data; the fields of structures are in camel case, the keys of mappings as they are."""
+    if isinstance(value, msgspec.Struct):
+        names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+        return {camel_case(encoded): to_plain(getattr(value, name)) for encoded, name in names}
+    if is_dataclass(value):
+        return {camel_case(item.name): to_plain(getattr(value, item.name)) for item in dataclass_fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [to_plain(item) for item in value]
+    return msgspec.to_builtins(value)
 
 
-def _camel(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {_camel_name(key): _camel(item) if key in _NESTED_ROWS else item for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_camel(item) for item in value]
-    return value
-
-
-def _camel_name(name: str) -> str:
+def camel_case(name: str) -> str:
+    """Return a field's name in documents."""
     head, *rest = name.split("_")
     return head + "".join(part.capitalize() for part in rest)
 

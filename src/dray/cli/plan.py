@@ -43,9 +43,11 @@ def main(argv: Sequence[str]) -> int:
         else:
             plan = _placement_plan(snapshot, arguments, progress)
     if arguments.remove:
-        write_answer([removal], arguments.output, partial(removal_lines, removal, everything=arguments.all))
+        write_answer(
+            "RemovalPlanList", [removal], arguments.output, partial(removal_lines, removal, everything=arguments.all)
+        )
         return 0
-    write_answer([plan], arguments.output, partial(lines, plan, everything=arguments.all))
+    write_answer("PlanList", [plan], arguments.output, partial(lines, plan, everything=arguments.all))
     return EXIT_FAILURE if plan.unplaced or plan.blocked else 0
 
 

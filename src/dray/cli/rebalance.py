@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
     with planning_input(PROG, arguments) as (snapshot, progress):
         options = _options(arguments)
         plan = _plan(snapshot, options, arguments, progress)
-    write_answer([plan], arguments.output, partial(lines, plan, applies=arguments.apply))
+    write_answer("RebalancePlanList", [plan], arguments.output, partial(lines, plan, applies=arguments.apply))
     left = EXIT_FAILURE if plan.not_helped else 0
     if not arguments.apply or not plan.steps:
         return left

@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
         if arguments.at:
             return _write_snapshot(recording, _seconds(recording, arguments.at))
         result = _replay(recording, arguments)
-    write_answer(result.pods, arguments.output, partial(_lines, result, everything=arguments.all))
+    write_answer("ReplayedPodList", result.pods, arguments.output, partial(_lines, result, everything=arguments.all))
     return 0
 
 

@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
     logging.getLogger("dray").propagate = False
     with exit_on_read_error(PROG), closing(ProgressLine()) as progress:
         result = _simulate(arguments, progress)
-    write_answer([result], arguments.output, partial(lines, result, everything=arguments.all))
+    write_answer("SimulationList", [result], arguments.output, partial(lines, result, everything=arguments.all))
     return 0
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from dray.cli.jsonpath import JSONPathError, as_text, evaluate, values
-from dray.cli.output import FORMATS, Column, render, to_plain
+from dray.cli.output import FORMATS, Column, document, render, to_plain
 from dray.sim.explain.similar_names import did_you_mean
 from dray.sim.snapshot import SnapshotError
 
@@ -55,6 +55,8 @@ def _field_values(path: str, plain: Any) -> list[Any]:
 class Table(Generic[T]):
     """Rows with their columns, and how kubectl would name them."""
 
+    # Of the document for programs.
+    kind: str
     rows: Sequence[T]
     columns: Sequence[Column[T]]
     name: Callable[[T], str]
@@ -127,14 +129,13 @@ def render_table(table: Table[T], arguments: argparse.Namespace, *, colour: bool
     if name == "name":
         return "".join(f"{table.name(row)}\n" for row in table.rows)
     if name == "jsonpath":
-        document = {"apiVersion": "v1", "kind": "List", "items": [to_plain(row) for row in table.rows]}
-        return f"{evaluate(template, document)}\n"
+        return f"{evaluate(template, document(table.kind, table.rows))}\n"
     if name == "custom-columns":
         columns, plain = _custom_columns(template), [to_plain(row) for row in table.rows]
         return _headed(render(plain, columns), arguments)
     if not table.rows and name not in ("json", "yaml") and table.nothing:
         return table.nothing
-    text = render(table.rows, table.columns, arguments.output, colour=colour)
+    text = render(table.rows, table.columns, arguments.output, kind=table.kind, colour=colour)
     return _headed(text, arguments) if name in ("table", "wide", "csv") else text
 
 

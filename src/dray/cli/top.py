@@ -191,25 +191,25 @@ def _print_requested(arguments: argparse.Namespace) -> int:
 
     with exit_on_read_error(PROG):
         rows = asyncio.run(request_pools(arguments.kubeconfig, arguments.context, arguments.request))
-    sys.stdout.write(render(rows, POOL_COLUMNS, arguments.output, colour=sys.stdout.isatty()))
+    sys.stdout.write(render(rows, POOL_COLUMNS, arguments.output, kind="PoolUsageList", colour=sys.stdout.isatty()))
     return 0
 
 
 def render_top(top: Top, what: str, output_format: str, *, colour: bool) -> str:
     """Render one table, or all of them."""
     if what == "all" and output_format != "table":
-        return render([top], (), output_format)
+        return render([top], (), output_format, kind="TopList")
     shown: Sequence[_Table[Any]] = (
-        _Table("classes", top.classes, usage_columns("class", top.classes), lambda row: row.share),
-        _Table("nodes", top.nodes, usage_columns("node", top.nodes), lambda row: row.share),
-        _Table("pools", top.pools, POOL_COLUMNS, lambda row: row.allocated or 0),
-        _Table("counters", top.counters, COUNTER_COLUMNS, lambda row: row.share),
-        _Table("namespaces", top.namespaces, NAMESPACE_COLUMNS, lambda row: row.devices),
-        _Table("fragmentation", top.fragmentation, headroom_columns(), lambda row: row.pods),
+        _Table("classes", "UsageList", top.classes, usage_columns("class", top.classes), lambda row: row.share),
+        _Table("nodes", "UsageList", top.nodes, usage_columns("node", top.nodes), lambda row: row.share),
+        _Table("pools", "PoolUsageList", top.pools, POOL_COLUMNS, lambda row: row.allocated or 0),
+        _Table("counters", "CounterUsageList", top.counters, COUNTER_COLUMNS, lambda row: row.share),
+        _Table("namespaces", "NamespaceUsageList", top.namespaces, NAMESPACE_COLUMNS, lambda row: row.devices),
+        _Table("fragmentation", "FragmentationList", top.fragmentation, headroom_columns(), lambda row: row.pods),
     )
     if what != "all":
         (table,) = [item for item in shown if item.name == what]
-        return render(table.rows, table.columns, output_format, colour=colour)
+        return render(table.rows, table.columns, output_format, kind=table.kind, colour=colour)
     overview = [item._replace(rows=_with_errors(item.rows)) if item.name == "pools" else item for item in shown]
     tables = [_overview(item, colour=colour) for item in overview if item.rows or item.name not in _OPTIONAL]
     return "\n".join([*tables, *_choices_line(top.choices)])
@@ -229,6 +229,7 @@ def _with_errors(rows: Sequence[PoolRow]) -> list[PoolRow]:
 
 class _Table(NamedTuple, Generic[T]):
     name: str
+    kind: str
     rows: Sequence[T]
     columns: Sequence[Column[T]]
     # Of too many rows, those with the largest are shown.

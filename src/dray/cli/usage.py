@@ -42,5 +42,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     namespace = "" if arguments.all_namespaces else arguments.namespace
     rows = [row for row in namespace_hours(read_window(PROG, arguments)) if namespace in ("", row.namespace)]
-    sys.stdout.write(render(rows, COLUMNS, arguments.output, colour=wants_colour(sys.stdout, os.environ)))
+    sys.stdout.write(
+        render(rows, COLUMNS, arguments.output, kind="NamespaceHoursList", colour=wants_colour(sys.stdout, os.environ))
+    )
     return 0

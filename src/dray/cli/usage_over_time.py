@@ -76,13 +76,13 @@ def print_courses(prog: str, arguments: argparse.Namespace) -> int:
     courses, output = Courses(class_courses(window), namespace_courses(window)), arguments.output
     colour = wants_colour(sys.stdout, os.environ)
     if arguments.what == "all" and output != "table":
-        sys.stdout.write(render([courses], (), output))
+        sys.stdout.write(render([courses], (), output, kind="CoursesList"))
         return 0
     parts = []
     if arguments.what in ("all", "classes"):
-        parts.append(render(courses.by_class, CLASS_COLUMNS, output, colour=colour))
+        parts.append(render(courses.by_class, CLASS_COLUMNS, output, kind="ClassCourseList", colour=colour))
     if arguments.what in ("all", "namespaces"):
-        parts.append(render(courses.by_namespace, NAMESPACE_COLUMNS, output, colour=colour))
+        parts.append(render(courses.by_namespace, NAMESPACE_COLUMNS, output, kind="NamespaceCourseList", colour=colour))
     sys.stdout.write("\n".join(parts))
     return 0
 

@@ -40,6 +40,8 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     chosen = selection(arguments)
     rows = [cluster for cluster in find_clusters(arguments.data_dir) if chosen.selects(cluster, {})]
-    table = Table(rows, _COLUMNS, lambda cluster: f"cluster/{cluster.context}", "No clusters were started here.\n")
+    table = Table(
+        "ClusterList", rows, _COLUMNS, lambda cluster: f"cluster/{cluster.context}", "No clusters were started here.\n"
+    )
     sys.stdout.write(render_table(table, arguments, colour=wants_colour(sys.stdout, os.environ)))
     return 0

@@ -143,7 +143,7 @@ class Queries:
         return found if several else found[0]
 
     async def _run_on(self, stdin: bytes, arguments: Sequence[str], file: Sequence[Document] = ()) -> Any:
-        """Run a command in a subprocess, because it is CPU-bound; return its JSON output."""
+        """Run a command in a subprocess, because it is CPU-bound; return the items of its JSON output."""
         async with self._slots:
             with tempfile.TemporaryDirectory(prefix="dray-ui-") as folder:
                 words = list(arguments)
@@ -151,7 +151,7 @@ class Queries:
                     path = Path(folder, "objects.json")
                     await asyncio.to_thread(path.write_bytes, _list(file))
                     words.append(str(path))
-                return await _output(["-m", "dray", *words, "-f", "-", "-o", "json"], stdin)
+                return (await _output(["-m", "dray", *words, "-f", "-", "-o", "json"], stdin))["items"]
 
 
 async def _events(

@@ -36,7 +36,7 @@ def test_a_reservation_of_a_deleted_pod_is_found_and_fixed(alone: Server) -> Non
     assert found.returncode == 1
     assert "error    resourceclaim default/stuck is reserved for Pod gone (uid uid-gone)" in found.stdout
     assert "resourceclaim default/stuck fixed" in dray(alone, "doctor", "--fix").stderr.lower()
-    rules = [item["rule"] for item in json.loads(dray(alone, "doctor", "-o", "json").stdout)]
+    rules = [item["rule"] for item in json.loads(dray(alone, "doctor", "-o", "json").stdout)["items"]]
     assert "dead-reservation" not in rules
 
 

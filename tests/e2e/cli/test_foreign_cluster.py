@@ -63,7 +63,7 @@ def test_explain(pod: str, verdict: str, notes: list[str]) -> None:
 def test_simulate() -> None:
     """Nothing changes by itself: placed Pods stay where they are."""
     text, errors = dray("simulate", "-o", "json")
-    (result,) = json.loads(text) if text.startswith("[") else [json.loads(text)]
+    (result,) = json.loads(text)["items"]
     assert {f"{item['namespace']}/{item['name']}" for item in result["pending"]} == {"ml/db-0", "ml/ranks-0"}
     assert (result["placed"], result["moved"], result["lost"], result["unchanged"]) == ([], [], [], 3)
     assert result["notes"] == [UNBOUND, EPHEMERAL, FOREIGN]
@@ -94,7 +94,7 @@ def test_top() -> None:
 def test_doctor() -> None:
     """Only the two Pods without a node wait; what other projects store is no problem."""
     text, _ = dray("doctor", "-o", "json", code=1)
-    found = [(item["rule"], item["subject"]) for item in json.loads(text)]
+    found = [(item["rule"], item["subject"]) for item in json.loads(text)["items"]]
     assert found == [("missing-image", "pod ml/render"), ("long-wait", "pod ml/db-0"), ("long-wait", "pod ml/ranks-0")]
 
 

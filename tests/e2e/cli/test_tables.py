@@ -89,7 +89,7 @@ def test_devices_show_their_claims(populated: Server) -> None:
 
 
 def test_claims_show_their_state(populated: Server) -> None:
-    (row,) = json.loads(dray(populated, "claims", "-n", "default", "-o", "json").stdout)
+    (row,) = json.loads(dray(populated, "claims", "-n", "default", "-o", "json").stdout)["items"]
     assert (row["name"], row["state"], row["node"], row["pods"]) == ("training", "reserved", "node-a", ["trainer"])
 
 
@@ -133,7 +133,7 @@ def test_output_of_kubectl_gives_the_same_result(populated: Server, kubectl: Kub
     here = dray(populated, "devices", "-o", "json")
     there = dray(populated, "devices", "-o", "json", "-f", str(tmp_path), KUBECONFIG="/nowhere")
     assert here.stdout == there.stdout
-    assert json.loads(here.stdout)[0]["state"] == "held"
+    assert json.loads(here.stdout)["items"][0]["state"] == "held"
 
 
 @pytest.mark.parametrize(

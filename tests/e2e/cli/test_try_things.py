@@ -79,17 +79,17 @@ def recording(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_devices_of_a_flag_are_allocated(server: Server, recording: Path) -> None:
-    claims = json.loads(dray(server.environment, "claims", "-o", "json"))
+    claims = json.loads(dray(server.environment, "claims", "-o", "json"))["items"]
     devices = {item["pods"][0]: item["devices"][0] for item in claims}
     assert devices["whole"].rpartition("/")[2].startswith("gpu-")
     assert "-1g-5gb-" in devices["part"]
-    usage = json.loads(dray(server.environment, "top", "classes", "-o", "json"))
+    usage = json.loads(dray(server.environment, "top", "classes", "-o", "json"))["items"]
     assert {row["name"]: (row["total"], row["held"]) for row in usage} == {"gpu": (4, 2), "mig": (4, 2), "nic": (2, 0)}
 
 
 def test_a_recording_is_replayed_to_the_same_nodes(server: Server, recording: Path) -> None:
     nowhere = {**server.environment, "KUBECONFIG": "/nonexistent"}
-    pods = json.loads(dray(nowhere, "replay", str(recording), "-o", "json"))
+    pods = json.loads(dray(nowhere, "replay", str(recording), "-o", "json"))["items"]
     assert {pod["name"] for pod in pods} == {"whole", "part"}
     assert all(pod["recorded"]["node"] == pod["replayed"]["node"] for pod in pods), pods
     last = dray(nowhere, "replay", str(recording), "--at=end")
@@ -101,12 +101,12 @@ def test_a_recording_is_replayed_to_the_same_nodes(server: Server, recording: Pa
 def test_a_cluster_starts_from_a_snapshot(server: Server, recording: Path, tmp_path: Path) -> None:
     snapshot = tmp_path / "snapshot.json"
     snapshot.write_text(dray(server.environment, "snapshot"))
-    before = json.loads(dray(server.environment, "claims", "-o", "json"))
+    before = json.loads(dray(server.environment, "claims", "-o", "json"))["items"]
     with running_server(tmp_path / "other", f"--from={snapshot}") as other:
         kubectl = Kubectl(other.environment, "default")
         for name in ("whole", "part"):
             kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=60s")
-        after = json.loads(dray(other.environment, "claims", "-o", "json"))
+        after = json.loads(dray(other.environment, "claims", "-o", "json"))["items"]
         same = ("name", "devices", "node", "pods", "state")
         assert [[item[key] for key in same] for item in after] == [[item[key] for key in same] for item in before]
         # Its nodes run Pods, and its devices can be allocated.

@@ -47,7 +47,7 @@ def hours(server: Server) -> float:
 def course(server: Server) -> dict[str, Any]:
     done = dray(server, "top", "classes", "--since=10m", "-o", "json")
     assert done.returncode == 0, done.stderr
-    rows: list[dict[str, Any]] = json.loads(done.stdout)
+    rows: list[dict[str, Any]] = json.loads(done.stdout)["items"]
     return next(row for row in rows if row["name"] == "gpu")
 
 

@@ -136,7 +136,9 @@ def test_doctor_names_them_and_its_advice_helps(cluster: Cluster) -> None:
     command = (sys.executable, "-m", "dray", "doctor", "-o", "json", f"--kubeconfig={cluster.server.kubeconfig}")
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ)
     assert done.returncode == 1, done.stderr
-    findings = {item["subject"]: item for item in json.loads(done.stdout) if item["rule"] == "undecodable-object"}
+    findings = {
+        item["subject"]: item for item in json.loads(done.stdout)["items"] if item["rule"] == "undecodable-object"
+    }
     advice = findings["deployment default/bad-null-labels"]["advice"]
     read, _, write_again = advice.partition(": ")[2].partition(";")[0].partition(" | ")
     document = cluster.kubectl(*read.split()[1:])

@@ -118,7 +118,7 @@ def answer(cluster: Cluster, *arguments: str) -> tuple[str, Document]:
     command = [sys.executable, "-m", "dray", "explain", *arguments]
     shown = run(command, env=cluster.environment)
     assert shown.returncode == 0, shown.stderr
-    (found,) = json.loads(run([*command, "-o", "json"], env=cluster.environment).stdout)
+    (found,) = json.loads(run([*command, "-o", "json"], env=cluster.environment).stdout)["items"]
     return shown.stdout.splitlines()[0], found
 
 

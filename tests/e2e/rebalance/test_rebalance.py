@@ -35,7 +35,7 @@ QUOTA = {"metadata": {"name": "no-pods", "namespace": NAMESPACE}, "spec": {"hard
 async def test_a_plan_that_is_applied_lets_the_pod_fit(tmp_path: Path) -> None:
     async with fragmented(tmp_path) as cluster:
         planned = await asyncio.to_thread(cluster.dray, "rebalance", "plan", "-o", "json")
-        (plan,) = json.loads(planned.stdout)
+        (plan,) = json.loads(planned.stdout)["items"]
         assert [len(step["moves"]) for step in plan["steps"]] == [1], planned
         (move,) = plan["steps"][0]["moves"]
         dry = await asyncio.to_thread(cluster.dray, "rebalance", "plan", "--apply", "--dry-run")

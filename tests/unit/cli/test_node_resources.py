@@ -106,7 +106,7 @@ async def test_the_table(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> N
 
 async def test_one_pod_as_json(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert await run(tmp_path, "worker", "-o", "json") == 0
-    assert [row["resource"] for row in json.loads(capsys.readouterr().out)][-2:] == ["pod-gpu-x7", ""]
+    assert [row["resource"] for row in json.loads(capsys.readouterr().out)["items"]][-2:] == ["pod-gpu-x7", ""]
 
 
 async def test_the_node(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,12 +40,13 @@ def test_colour_does_not_change_the_alignment() -> None:
 
 
 def test_json_yaml_and_csv() -> None:
-    wanted = [
+    items = [
         {"poolName": "a", "count": 1, "attributes": {"snake_case": "x"}},
         {"poolName": "long name", "count": 20, "attributes": {}},
     ]
-    assert json.loads(render(ROWS, COLUMNS, "json")) == wanted
-    assert yaml.safe_load(render(ROWS, COLUMNS, "yaml")) == wanted
+    wanted = {"apiVersion": "tools.dray.dev/v1", "kind": "PoolList", "items": items}
+    assert json.loads(render(ROWS, COLUMNS, "json", kind="PoolList")) == wanted
+    assert yaml.safe_load(render(ROWS, COLUMNS, "yaml", kind="PoolList")) == wanted
     assert list(csv.reader(io.StringIO(render(ROWS, COLUMNS, "csv"))))[1] == ["a", "1", "snake_case"]
 
 

@@ -43,7 +43,7 @@ def test_a_plan_says_first_what_to_add(cluster: str, tmp_path: Path, capsys: pyt
     assert lines[:2] == ["Add 2 nodes (2 two): 2 of 2 Pods fit then", "Price 6: no other plan is cheaper"]
     assert lines[-1] == "2 Pods placed, 2 on new nodes; --all shows where each goes"
     assert plan.main(["-f", cluster, "--catalogue", shapes, "-o", "json"]) == 0
-    (found,) = json.loads(capsys.readouterr().out)
+    (found,) = json.loads(capsys.readouterr().out)["items"]
     assert [(node["shape"], node["pods"]) for node in found["added"]] == [
         ("two", ["team/big"]),
         ("two", ["team/big-2"]),

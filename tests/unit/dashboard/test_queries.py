@@ -60,7 +60,7 @@ async def test_the_same_objects_are_counted_once(monkeypatch: pytest.MonkeyPatch
 
     async def output(_: Any, stdin: bytes) -> Any:
         runs.append(stdin)
-        return [{"fit": len(runs)}]
+        return {"items": [{"fit": len(runs)}]}
 
     monkeypatch.setattr(queries, "_output", output)
     client = in_process_client(FakeLocalServer(), user="admin")

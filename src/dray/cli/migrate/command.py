@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ from dray.cli.migrate.plan import (
     migration_context,
     plan_migration,
 )
-from dray.cli.output import Column, paint, render, to_plain
+from dray.cli.output import API_VERSION, Column, paint, render, render_document, to_plain
 from dray.client.kubeconfig import KubeconfigError
 from dray.runtime.logs import wants_colour
 from dray.sim.snapshot import SnapshotError
@@ -103,13 +102,10 @@ def _render(arguments: argparse.Namespace, migration: Migration, problems: Seque
         if arguments.check:
             return check_text(migration, problems, colour=colour)
         return plan_text(migration, colour=colour)
-    document = to_plain(migration) | {"quotas": [to_plain(quota) for quota in migration.quotas]}
+    found = {"apiVersion": API_VERSION, "kind": "Migration", **to_plain(migration)}
     if arguments.check:
-        document["findings"] = [to_plain(finding) for finding in problems]
-        document["done"] = not problems
-    if arguments.output == "json":
-        return json.dumps(document, indent=2) + "\n"
-    return str(yaml.safe_dump(document, sort_keys=False))
+        found |= {"findings": to_plain(problems), "done": not problems}
+    return render_document(found, arguments.output)
 
 
 # Without it, a driver that could report until Kubernetes 1.35 gets errors.

@@ -27,7 +27,7 @@ function content(answer, subject) {
   if (answer.verdict?.action) parts.push(h("p", {}, h("b", {}, "What to do: "), answer.verdict.action, "."));
   for (const item of answer.given ?? []) {
     parts.push(h("p", {}, h("b", {}, item.request), `: ${item.device}`));
-    for (const better of item.passed_over ?? item.passedOver ?? []) parts.push(h("p", { class: "soft" }, `instead of ${better}`));
+    for (const better of item.passedOver ?? item.passedOver ?? []) parts.push(h("p", { class: "soft" }, `instead of ${better}`));
   }
   for (const hint of answer.hints ?? []) parts.push(h("p", { class: "soft" }, hint));
   if (answer.changes?.length || answer.holders?.length) {
@@ -52,7 +52,7 @@ function headline(answer, subject) {
 }
 
 function reason(node) {
-  if (node.fits) return (node.would_get ?? node.wouldGet ?? []).join(", ") || "fits";
+  if (node.fits) return (node.wouldGet ?? node.wouldGet ?? []).join(", ") || "fits";
   const others = Object.entries(node.rejections ?? {}).filter(([plugin]) => plugin !== "DynamicResources").flatMap(([, reasons]) => reasons.map(plainReason));
   const devices = node.devices ? [node.devices] : Object.entries(node.rejections ?? {}).filter(([plugin]) => plugin === "DynamicResources").flatMap(([, reasons]) => reasons.map(plainReason));
   return joined([...others, ...devices], "; ");
