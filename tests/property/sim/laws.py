@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from dray.api.document import Document, NamespacedName
 from dray.api.features import FeatureGates
-from dray.api.pod_claims import is_pod_done
+from dray.api.pod_claims import is_pod_done, pod_claims
 from dray.api.types.core_v1 import Pod
 from dray.scheduler.named_profiles import NAMED_PROFILES, SPREAD
 from dray.sim import usage
@@ -54,8 +54,8 @@ def explained(snapshot: Snapshot, pod: Pod) -> Answer:
     return explain(snapshot, pod_subject(snapshot, key), NOW, gates=GATES)
 
 
-def simulated(snapshot: Snapshot) -> Outcome:
-    return simulate(Run(snapshot, Changed(snapshot), NOW, GATES, silent, Preemption.NEVER), [])
+def simulated(snapshot: Snapshot, manifests: Sequence[Document] = ()) -> Outcome:
+    return simulate(Run(snapshot, Changed(snapshot), NOW, GATES, silent, Preemption.NEVER), manifests)
 
 
 def alone(snapshot: Snapshot, pod: Pod) -> Snapshot:
@@ -87,6 +87,9 @@ def what_explain_says_is_what_simulate_does(snapshot: Snapshot) -> Iterator[str]
 
 def what_plan_adds_is_enough(snapshot: Snapshot) -> Iterator[str]:
     cluster = TrialCluster(snapshot)
+    if any(entry.claim_name is None for item in cluster.pending for entry in pod_claims(_of(snapshot, item.key))):
+        # Until its claims are created, a Pod is behind others, whatever its priority is.
+        return
     shapes = existing_shapes(snapshot)
     plan = AdditionPlanner(cluster, shapes, PlanOptions(uses_solver=False), silent).plan(cluster.pending)
     by_name = {shape.name: shape for shape in shapes}
@@ -94,14 +97,15 @@ def what_plan_adds_is_enough(snapshot: Snapshot) -> Iterator[str]:
     for node in plan.added:
         shape = by_name[node.shape]
         added += copies(shape.documents, shape.stem, node.name)
-    documents = {kind: list(items) for kind, items in snapshot.documents.items()}
-    for kind, items in Snapshot.of(added).documents.items():
-        documents[kind] = [*documents.get(kind, []), *items]
-    after = simulated(replace(snapshot, documents=documents))
+    after = simulated(snapshot, added)
     claimed = {item.pod for item in plan.placements}
     missing = {f"{item.namespace}/{item.name}": item.why for item in after.pending}
     for name in sorted(claimed & missing.keys()):
         yield f"plan places {name} with {[node.name for node in plan.added]}; simulate: {missing[name]}"
+
+
+def _of(snapshot: Snapshot, key: NamespacedName) -> Pod:
+    return next(pod for pod in snapshot.pods if (pod.metadata.namespace, pod.metadata.name) == key)
 
 
 def what_is_free_can_be_taken(snapshot: Snapshot) -> Iterator[str]:

@@ -34,6 +34,8 @@ class MessyCluster:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.documents: list[Document] = []
+        # Whether the claims of pending Pods exist, as soon after the Pods were created.
+        self.are_claims_made = self.chance(0.8)
         # Devices that are not allocated yet, by node.
         self.free: dict[str, list[str]] = {}
         self.nodes = [f"node-{number}" for number in range(self.rng.randint(1, 6))]
@@ -211,6 +213,8 @@ class MessyCluster:
             spec["containers"][0]["resources"] = {"requests": {resource: "1"}, "limits": {resource: "1"}}
         elif wanted != "nothing":
             spec["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": wanted}]
+            if self.are_claims_made and wanted != "absent":
+                self._add_own_claim(made, wanted)
         if self.chance(0.15):
             spec["schedulingGates"] = [{"name": "example.com/gate"}]
         if self.chance(0.2):
@@ -226,3 +230,14 @@ class MessyCluster:
         if self.chance(0.1):
             made["status"]["nominatedNodeName"] = rng.choice(self.nodes)
         self.documents.append(made)
+
+    def _add_own_claim(self, made: Document, template_name: str) -> None:
+        """Add the claim that the controller has made from a template."""
+        name, uid = made["metadata"]["name"], made["metadata"]["uid"]
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid, "controller": True}
+        own = claim(f"{name}-gpu", ownerReferences=[owner], uid=f"uid-{name}-gpu")
+        own["metadata"]["annotations"] = {"resource.kubernetes.io/pod-claim-name": "gpu"}
+        of_name = (item for item in self.documents if item["metadata"]["name"] == template_name)
+        own["spec"] = next(item for item in of_name if item["kind"] == "ResourceClaimTemplate")["spec"]["spec"]
+        made["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": f"{name}-gpu"}]
+        self.documents.append(own)

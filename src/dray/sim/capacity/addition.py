@@ -34,6 +34,13 @@ EXACT_NODES_MAX: Final = 12
 VERDICTS_MAX: Final = 64
 # Added nodes that are tried to be left out.
 DROPS_MAX: Final = 16
+# How often nodes are added for Pods that the scheduler leaves pending with those of the patterns.
+ROUNDS_MAX: Final = 8
+ORDER: Final = "the Pods fit as listed, but the scheduler may place them in another way, with which not all of them fit"
+BY_HAND: Final = (
+    "{fewer} fewer would be enough if each Pod were put on its node by hand: the scheduler places one Pod after the "
+    "other"
+)
 _EPSILON: Final = 1e-6
 
 # Called with (done, total, description).
@@ -79,6 +86,7 @@ class AdditionPlanner:
                 bound = self._add_nodes([pod for pod in ordered if label(pod.pod) not in hopeless], kinds)
                 if sum(shape.price for shape in self._added.values()) > bound + _EPSILON:
                     self._drop_unneeded()
+                self._add_until_scheduled(ordered, PatternFinder(self._cluster, kinds))
         return self._result(ordered, impossible, bound)
 
     def _place_all(self, pods: Sequence[TrialPod]) -> list[TrialPod]:
@@ -293,6 +301,42 @@ class AdditionPlanner:
                 if not isinstance(self._cluster.place(pod, on=name), Unplaced):
                     break
                 self._remove(name)
+
+    def _add_until_scheduled(self, pods: Sequence[TrialPod], finder: PatternFinder) -> None:
+        """Place the Pods again as the scheduler does, one after the other, and add nodes until it places them all.
+
+        A pattern may need Pods on other nodes than the scheduler prefers: those that it spreads leave gaps.
+        """
+        planned = [pod for pod in pods if self._cluster.find(pod.uid) is not None]
+        enough = len(self._added)
+        for _ in range(ROUNDS_MAX):
+            before = [self._cluster.remove(pod.uid) for pod in planned]
+            left = self._place_in_turn(pods)
+            missing = [pod for pod in planned if pod.uid in {item.uid for item in left}]
+            if not missing:
+                if len(self._added) > enough:
+                    self._notes.append(BY_HAND.format(fewer=len(self._added) - enough))
+                return
+            count = len(self._added)
+            self._place_rest(finder, missing)
+            if len(self._added) == count:
+                break
+        for pod in planned:
+            if self._cluster.find(pod.uid) is not None:
+                self._cluster.remove(pod.uid)
+        for placed in before:
+            self._cluster.restore(placed)
+        self._notes.append(ORDER)
+
+    def _place_in_turn(self, pods: Sequence[TrialPod]) -> list[TrialPod]:
+        """Place the Pods that have no node, and try those that fit nowhere again when others have theirs."""
+        left = [pod for pod in pods if self._cluster.find(pod.uid) is None]
+        while left:
+            failed = [pod for pod in left if isinstance(self._cluster.place(pod), Unplaced)]
+            if len(failed) == len(left):
+                break
+            left = failed
+        return left
 
     def _remove(self, name: str) -> None:
         shape = self._added.pop(name)

@@ -69,12 +69,15 @@ def test_the_cheapest_nodes(name: str, *, uses_solver: bool) -> None:
     assert plan == plan_of(snapshot, shapes, uses_solver=uses_solver), "plans are deterministic"
 
 
-def test_existing_nodes_are_used_first_and_best() -> None:
-    """One by one, the small Pod takes the node on which alone the large one fits; together one node is enough."""
+@pytest.mark.behaviour("TT-05")
+def test_nodes_are_enough_for_a_scheduler_that_places_one_pod_after_the_other() -> None:
+    """The small Pod takes the node on which alone the large one fits; together one node would be enough."""
     snapshot = gpu_cluster({"a": 2, "b": 1}, gpu_pod("a-small", 1), gpu_pod("b-large", 2), gpu_pod("c-large", 2))
     plan = plan_of(snapshot, read_catalogue(catalogue(TWO), snapshot))
-    assert (shapes_of(plan), plan.is_optimal) == ({"two": 1}, True)
-    assert {item.node for item in plan.placements} == {"a", "b", "two-1"}
+    assert (shapes_of(plan), plan.is_optimal) == ({"two": 2}, False)
+    assert plan.bound < plan.price
+    assert {item.node for item in plan.placements} == {"a", "two-1", "two-2"}
+    assert plan.notes[0].startswith("1 fewer would be enough if each Pod were put on its node by hand")
 
 
 def test_an_added_node_says_who_needs_it_and_why() -> None:
