@@ -11,7 +11,8 @@ import pytest
 
 pytest_plugins = ["pytester"]
 
-MANUAL = Path(__file__).parents[3] / "docs" / "driver-sdk.md"
+DOCS = Path(__file__).parents[3] / "docs"
+MANUAL = "".join((DOCS / name).read_text() for name in ("writing-a-driver.md", "driver-sdk.md"))
 INI = """
 [pytest]
 addopts = --strict-markers
@@ -22,7 +23,7 @@ asyncio_default_fixture_loop_scope = function
 
 def manual(name: str) -> str:
     """A file from the documentation: a code block that begins with its name."""
-    (text,) = re.findall(rf"^```python\n# {re.escape(name)}\n(.*?)^```", MANUAL.read_text(), re.DOTALL | re.MULTILINE)
+    (text,) = re.findall(rf"^```python\n# {re.escape(name)}\n(.*?)^```", MANUAL, re.DOTALL | re.MULTILINE)
     return str(text)
 
 
