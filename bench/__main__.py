@@ -15,6 +15,7 @@ from bench import (
     classic,
     dashboard,
     fairness,
+    long_requests,
     node,
     plan,
     rows,
@@ -52,6 +53,11 @@ def allocator_rows(_size: Size) -> Iterator[Row]:
 def fairness_rows(size: Size) -> Iterator[Row]:
     """Measure the requests of one user beside another's many connections."""
     return fairness.rows(fairness.QUICK if size is server.QUICK else fairness.FULL)
+
+
+def long_request_rows(_size: Size) -> Iterator[Row]:
+    """Measure the requests that take the longest, and those of others beside them."""
+    return long_requests.rows()
 
 
 def node_rows(size: Size) -> Iterator[Row]:
@@ -98,6 +104,7 @@ def dashboard_rows(size: Size) -> Iterator[Row]:
 BENCHMARKS: dict[str, Callable[[Size], Iterator[Row]]] = {
     **server.BENCHMARKS,
     "fairness": fairness_rows,
+    "long requests": long_request_rows,
     "store": store_rows,
     "allocator": allocator_rows,
     "scheduler": scheduler_rows,

@@ -26,6 +26,7 @@ from dray.cel.values import (
     Timestamp,
     Uint,
 )
+from dray.lib.processor_time import ticking
 
 # One step over this many characters costs as much as one over an element.
 CHARS_PER_UNIT: Final = 10
@@ -118,13 +119,13 @@ def _lists_equal(budget: Budget, left: Any, right: Any) -> bool:
     for one, other in ((left, right), (right, left)):
         if isinstance(one, (SetList, MapList)):
             return one.equals(budget, other, nested_equals)
-    return all(nested_equals(budget, mine, yours) for mine, yours in zip(left, right, strict=True))
+    return all(nested_equals(budget, mine, yours) for mine, yours in zip(ticking(left), right, strict=True))
 
 
 def _maps_equal(budget: Budget, left: Any, right: Any) -> bool:
     if not isinstance(right, dict) or len(left) != len(right):
         return False
-    return all(key in right and nested_equals(budget, value, right[key]) for key, value in left.items())
+    return all(key in right and nested_equals(budget, value, right[key]) for key, value in ticking(left.items()))
 
 
 def _optionals_equal(budget: Budget, left: Optional, right: Any) -> bool:
@@ -144,7 +145,7 @@ def not_equals(budget: Budget, left: Any, right: Any) -> bool:
 def contains_in_list(budget: Budget, element: Any, values: Any) -> bool:
     """Evaluate `element in list`."""
     budget.spend(len(values))
-    return any(nested_equals(budget, element, value) for value in values)
+    return any(nested_equals(budget, element, value) for value in ticking(values))
 
 
 def contains_in_map(element: Any, values: Any) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dray.cel.errors import CELCostError, CELInterruptedError, CELRuntimeError
+from dray.lib.processor_time import ticking
 
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**63 - 1
@@ -108,12 +109,16 @@ class SetList(list[Any]):
     def equals(self, budget: Budget, other: Sequence[Any], same: Equals) -> bool:
         """Report whether both have the same elements."""
         budget.spend(len(self) * len(other) // 2)
-        return len(self) == len(other) and all(any(same(budget, mine, yours) for yours in other) for mine in self)
+        return len(self) == len(other) and all(
+            any(same(budget, mine, yours) for yours in ticking(other)) for mine in self
+        )
 
     def merged(self, budget: Budget, other: list[Any], same: Equals) -> SetList:
         """Return the elements of this list, then the new ones of the other."""
         budget.spend(len(self) * len(other) // 2)
-        return SetList([*self, *(yours for yours in other if not any(same(budget, mine, yours) for mine in self))])
+        return SetList(
+            [*self, *(yours for yours in other if not any(same(budget, mine, yours) for mine in ticking(self)))]
+        )
 
 
 class MapList(list[Any]):

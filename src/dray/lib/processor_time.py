@@ -134,11 +134,11 @@ def check() -> None:
         meter.check()
 
 
-def tick() -> None:
-    """Count one element of a traversal, and check once in a while."""
+def tick(elements: int = 1) -> None:
+    """Count elements of a traversal, and check once in a while."""
     meter = _METER.get()
     if meter is not None:
-        meter.tick()
+        meter.tick(elements)
 
 
 def run_aside(function: Callable[[], T]) -> T:

@@ -13,6 +13,7 @@ from dray.api.document import Document, copy_document
 from dray.api.field_errors import FieldErrors, Path
 from dray.api.structural.correlation import MISSING
 from dray.api.structural.values import compile_values
+from dray.lib.processor_time import ticking
 
 # Defaults the children of a container in place.
 Fill: TypeAlias = Callable[[Any], None]
@@ -77,7 +78,7 @@ def _values(schema: Document) -> Fill:
             else:
                 value[name] = _fresh(default)
         if fill is not None:
-            for item in value.values():
+            for item in ticking(value.values()):
                 fill(item)
 
     return fill_values
@@ -91,7 +92,7 @@ def _items(schema: Document) -> Fill | None:
     def fill_items(value: Any) -> None:
         if not isinstance(value, list):
             return
-        for index, item in enumerate(value):
+        for index, item in enumerate(ticking(value)):
             if item is None and default is not None and not nullable:
                 value[index] = _fresh(default)
             if fill is not None:

@@ -28,6 +28,7 @@ from dray.api.patterns import search
 from dray.api.structural.correlation import MISSING, OldItems, correlates_members, old_member, same
 from dray.api.structural.formats import FORMATS
 from dray.api.structural.types import INT_OR_STRING
+from dray.lib.processor_time import tick, ticking
 
 # Validates a value at a path, given the old value (or MISSING), and appends errors.
 Check: TypeAlias = Callable[[Any, str, Any, FieldErrors], None]
@@ -108,6 +109,7 @@ def _enum_step(schema: Document) -> Check | None:
     shown = [value if isinstance(value, str) else _json(value) for value in values]
 
     def check(value: Any, path: str, _old: Any, errors: FieldErrors) -> None:
+        tick(len(values))
         if not any(_equal(value, allowed) for allowed in values):
             errors.append(not_supported(Path(path), value, shown))
 
@@ -250,7 +252,7 @@ def _list_step(schema: Document) -> Check | None:
             return
         if inner is not None:
             index = old_items.by_key(old)
-            for position, item in enumerate(value):
+            for position, item in enumerate(ticking(value)):
                 inner(item, f"{path}[{position}]", old_items.find(index, item), errors)
         count = len(value)
         if count < fewest:
@@ -274,7 +276,7 @@ def _object_step(schema: Document) -> Check | None:
         if type(value) is not dict or counts(value, path, errors):
             return
         prefix = f"{path}." if path else ""
-        for name, item in value.items():
+        for name, item in ticking(value.items()):
             inner = properties.get(name, other)
             if inner is not None:
                 inner(item, prefix + name, old_member(old, name) if correlates else MISSING, errors)
