@@ -52,6 +52,7 @@ WAIT_DEALLOCATION: Final = "waiting for resource driver to deallocate resource"
 IN_USE: Final = "resourceclaim in use"
 NOT_AVAILABLE: Final = "resourceclaim not available on the node"
 UNSUITABLE: Final = "resourceclaim cannot be allocated for the node (unsuitable)"
+REFUSED: Final = "resource driver has refused the node"
 DEALLOCATING: Final = "deallocation of ResourceClaim requested"
 SETTLING: Final = "waiting for preempted pods to be removed from claims"
 UNRESERVED: Final = "reservation of ResourceClaim removed"
@@ -59,6 +60,7 @@ UNRESERVED: Final = "reservation of ResourceClaim removed"
 # With the plugin's name, so that no copies are needed.
 _NOT_AVAILABLE: Final = unresolvable(NOT_AVAILABLE).with_plugin(NAME)
 _UNSUITABLE: Final = unresolvable(UNSUITABLE).with_plugin(NAME)
+_REFUSED: Final = unresolvable(REFUSED).with_plugin(NAME)
 
 
 class ClassicResources:
@@ -119,16 +121,20 @@ class ClassicResources:
                     problem = self._problem(item.claim, pod)
                     if problem is not None:
                         # PostFilter may have to remove a reservation.
-                        state[NAME] = PodState(wanted)
+                        state[NAME] = self._pod_state(wanted)
                         return None, problem
         except NotReadyError as why:
             return None, unresolvable(str(why))
-        own = state[NAME] = PodState(wanted)
+        own = state[NAME] = self._pod_state(wanted)
         for placed in own.needed:
             users = self._tracker.users_besides(placed.claim, pod) if placed.allocated else None
             if users is not None:
                 own.users[placed.claim.metadata.uid or ""] = users
         return None, SUCCESS
+
+    def _pod_state(self, wanted: Sequence[Wanted]) -> PodState:
+        now = self._handle.clock.monotonic()
+        return PodState(wanted, lambda claim: self._shared.refusals.refused(claim, now))
 
     def _problem(self, claim: ResourceClaim, pod: Pod) -> Status | None:
         """Return why no node can be feasible."""
@@ -163,14 +169,20 @@ class ClassicResources:
             return without_class
         if self._tracker.is_meant_by_others(claim, pod):
             return unresolvable(f"resource claim {classic.label(claim)} is in the process of being allocated")
+        if self._shared.refusals.is_paused(claim, self._handle.clock.monotonic()):
+            return unresolvable(self._refused(claim))
         return None
 
-    def _pending(self, reason: str, claim: ResourceClaim, node_name: str = "") -> Status:
-        driver = classic.status_of(claim).driver_name or ""
+    def _refused(self, claim: ResourceClaim) -> str:
+        driver = self._driver_of(claim) or "of its class"
+        return f"resourceclaim {classic.label(claim)}: driver {driver} {self._shared.refusals.describe(claim)}"
+
+    def _driver_of(self, claim: ResourceClaim) -> str:
         known = self._shared.classes.get(claim.spec.resource_class_name)
-        if not driver and known is not None:
-            driver = known.driver_name
-        return Status(Code.PENDING, (waiting(reason, claim, node_name, driver),))
+        return classic.status_of(claim).driver_name or (known.driver_name if known is not None else "")
+
+    def _pending(self, reason: str, claim: ResourceClaim, node_name: str = "") -> Status:
+        return Status(Code.PENDING, (waiting(reason, claim, node_name, self._driver_of(claim)),))
 
     def filter(self, state: CycleState, _pod: Pod, node: NodeInfo) -> Status:
         """Check that allocated claims are available on the node and have a place, and the driver's unsuitable nodes."""
@@ -183,8 +195,8 @@ class ClassicResources:
                 own.blamed.add(position)
                 answer = _NOT_AVAILABLE
             elif answer is SUCCESS:
-                answer = _UNSUITABLE
-        if answer is _UNSUITABLE:
+                answer = _REFUSED if node.name in item.refused else _UNSUITABLE
+        if answer is _UNSUITABLE or answer is _REFUSED:
             # The allocated claims are useless here without the others.
             own.blamed.update(position for position, item in enumerate(own.needed) if item.allocated)
         if answer is SUCCESS and own.users:
@@ -257,7 +269,8 @@ class ClassicResources:
                 return None, error(str(failure))
             # What is freed may suffice, so nothing is preempted in this attempt.
             return None, unresolvable(DEALLOCATING)
-        return None, unschedulable(UNRESERVED) if held else unschedulable(*_failures(own))
+        refused = [self._refused(item.claim) for item in own.needed if item.refused]
+        return None, unschedulable(UNRESERVED) if held else unschedulable(*_failures(own), *refused)
 
     # --- Preferring nodes. ---
 

@@ -19,9 +19,9 @@ from dray.scheduler.plugins.dynamic_resources.checks import NotReadyError, ambig
 class Placed:
     """A claim and the nodes where it is available, or may be allocated."""
 
-    __slots__ = ("allocated", "claim", "optional", "reaches", "unsuitable")
+    __slots__ = ("allocated", "claim", "optional", "reaches", "refused", "unsuitable")
 
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: Wanted, refused: frozenset[str] = frozenset()) -> None:
         self.claim: ResourceClaim = wanted.claim
         self.optional = wanted.optional
         self.allocated = classic.is_allocated(wanted.claim)
@@ -30,10 +30,12 @@ class Placed:
         self.reaches: NodeMatcher | None = None if selector is None else compile_selector(selector)
         # The nodes that the driver excluded; nodes without information are allowed.
         self.unsuitable = frozenset() if self.allocated else frozenset(driver.unsuitable_nodes)
+        # The nodes that the driver has refused a short time ago.
+        self.refused = frozenset() if self.allocated else refused
 
     def may_be_on(self, node: NodeInfo) -> bool:
         """Return whether the claim is available, or may be allocated, on the node."""
-        if node.name in self.unsuitable:
+        if node.name in self.unsuitable or node.name in self.refused:
             return False
         return self.reaches is None or self.reaches(node)
 
@@ -54,8 +56,10 @@ class PodState:
         "written",
     )
 
-    def __init__(self, wanted: Sequence[Wanted]) -> None:
-        placed = [Placed(item) for item in wanted]
+    def __init__(
+        self, wanted: Sequence[Wanted], refused: Callable[[ResourceClaim], frozenset[str]] = lambda _claim: frozenset()
+    ) -> None:
+        placed = [Placed(item, refused(item.claim)) for item in wanted]
         self.needed = tuple(item for item in placed if not item.optional)
         self.optional = tuple(item for item in placed if item.optional)
         # Positions in `needed` of allocated claims that excluded a node, or are useless there.
