@@ -34,6 +34,10 @@ def memory(least: str) -> str:
     return f'device.capacity["driver-a"].memory.compareTo(quantity("{least}")) >= 0'
 
 
+def of_type(wanted: str) -> str:
+    return f'device.attributes["driver-a"].type == "{wanted}"'
+
+
 def sized(name: str, amount: str, **attributes: object) -> r.Device:
     return device(name, attributes, capacity={"memory": amount})
 
@@ -129,6 +133,33 @@ CASES = [
             ],
             [slice_of(device("a", {"type": "X"}), device("b", {"type": "Y"}), device("c", {"type": "Y"}))],
             [["r1/any driver-a/pool-1/b", "r1/any driver-a/pool-1/c", "r2/x driver-a/pool-1/a"]],
+        ),
+    ),
+    row(
+        "PL-17",
+        "too many devices for one claim push an earlier request to a lower alternative",
+        Case(
+            [
+                claim(
+                    request("r0", "class-a", 1, of_type("C")),
+                    first_of("r1", sub("many", "class-a", 20, of_type("A")), sub("few", "class-a", 10, of_type("A"))),
+                    first_of("r2", sub("many", "class-a", 20, of_type("B")), sub("one", "class-a", 1, of_type("C"))),
+                )
+            ],
+            [
+                slice_of(
+                    device("c", {"type": "C"}),
+                    *(device(f"a-{index}", {"type": "A"}) for index in range(20)),
+                    *(device(f"b-{index}", {"type": "B"}) for index in range(20)),
+                )
+            ],
+            [
+                [
+                    "r0 driver-a/pool-1/c",
+                    *(f"r1/few driver-a/pool-1/a-{index}" for index in range(10)),
+                    *(f"r2/many driver-a/pool-1/b-{index}" for index in range(20)),
+                ]
+            ],
         ),
     ),
     row(

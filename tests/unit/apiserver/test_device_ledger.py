@@ -260,14 +260,15 @@ def test_a_doubt_after_the_event_is_none() -> None:
     assert message(ledger, uses("x")) == ""
 
 
-def test_a_write_in_doubt_holds_its_devices_while_only_what_it_replaces_is_observed() -> None:
+@pytest.mark.parametrize("before", [(), ("y",)], ids=["nothing", "another"])
+def test_a_write_in_doubt_holds_its_devices_while_only_what_it_replaces_is_observed(before: tuple[str, ...]) -> None:
     ledger = holding()
-    ledger.observe("ns/a", (), 3)
+    ledger.observe("ns/a", uses(*before), 3)
     reservation = ledger.reserve("ns/a", uses("x"), base=3)
     ledger.doubt(reservation, 100.0)
     assert message(ledger, uses("x")) != ""
     # The event of that revision may be delivered again.
-    ledger.observe("ns/a", (), 3)
+    ledger.observe("ns/a", uses(*before), 3)
     assert message(ledger, uses("x")) != ""
     ledger.observe("ns/a", (), 4)
     assert message(ledger, uses("x")) == ""
