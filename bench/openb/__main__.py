@@ -19,6 +19,8 @@ from bench.openb.published import PUBLISHED
 from bench.openb.run import ALL_PERCENT, Result, run
 from bench.openb.trace import TraceMissingError, arrivals, arrived, milli_gpus, read_nodes, read_pods
 from bench.rows import progress
+from dray.scheduler.config import ConfigError
+from dray.scheduler.config_loader import profile_named
 from dray.scheduler.named_profiles import NAMED_PROFILES, SPREAD
 
 MARKS: Final = (100, 130)
@@ -57,8 +59,11 @@ def _seeds(text: str) -> list[int]:
 def _profiles(text: str) -> list[str]:
     names = text.split(",")
     for name in names:
-        if name not in NAMED_PROFILES:
-            raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(sorted(NAMED_PROFILES))}")
+        try:
+            profile_named(name)
+        except ConfigError as error:
+            known = ", ".join(sorted(NAMED_PROFILES))
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {known}, and no configuration: {error}") from error
     return names
 
 
@@ -83,7 +88,7 @@ def _rebalance(name: str, profile: str, seeds: Sequence[int]) -> None:
 
     nodes, pods = read_nodes(), read_pods(name)
     for seed in seeds:
-        found = rebalance(nodes, pods, seed, NAMED_PROFILES[profile], progress)
+        found = rebalance(nodes, pods, seed, profile_named(profile), progress)
         progress("")
         print(
             f"{name}, {profile}, seed {seed}, 100 % arrived: {found.before:.2f} % of the GPUs allocated by "
@@ -116,7 +121,12 @@ def main() -> int:
         "--engine", choices=ENGINES, default="core", help="scheduler code alone, a cluster, or one over TLS"
     )
     profiles = ", ".join(sorted(NAMED_PROFILES))
-    parser.add_argument("--profile", type=_profiles, default=SPREAD, help=f"of the scheduler, some of: {profiles}")
+    parser.add_argument(
+        "--profile",
+        type=_profiles,
+        default=SPREAD,
+        help=f"of the scheduler, some of: {profiles}, or files with a KubeSchedulerConfiguration",
+    )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw allocation over arrival as SVG")
     parser.add_argument(
         "--keep", type=Path, metavar="FOLDER", help="keep the result of each run there, and do not repeat what is kept"

@@ -27,6 +27,7 @@ from dray.client.resources import DEVICE_CLASSES, NODES, RESOURCE_SLICES
 from dray.runtime.system import SystemClock
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.config import ProfileConfig, SchedulerConfig
+from dray.scheduler.config_loader import installed_factories, profile_named
 from dray.scheduler.named_profiles import NAMED_PROFILES
 from dray.sim.placer import PlacedPod, Placer
 
@@ -55,7 +56,7 @@ class CoreEngine:
     server_pid: int | None = None
 
     def __init__(self, nodes: Iterable[TraceNode], profile: ProfileConfig) -> None:
-        self.placer = Placer(profile)
+        self.placer = Placer(profile, factories=installed_factories())
         self._claims: dict[TracePod, ResourceClaim] = {}
         self._pods: dict[TracePod, Pod] = {}
         self.placer.put(DEVICE_CLASSES, from_document(DeviceClass, objects.device_class()))
@@ -147,7 +148,7 @@ def _is_decided(pod: Document) -> bool:
 
 @asynccontextmanager
 async def _core(nodes: Sequence[TraceNode], _pods: Iterable[TracePod], profile: str) -> AsyncIterator[Engine]:
-    yield CoreEngine(nodes, NAMED_PROFILES[profile])
+    yield CoreEngine(nodes, profile_named(profile))
 
 
 async def _create_cluster(client: Client, nodes: Sequence[TraceNode], pods: Iterable[TracePod]) -> None:
@@ -174,7 +175,7 @@ async def _following(client: Client) -> AsyncIterator[StackEngine]:
 
 @asynccontextmanager
 async def _stack(nodes: Sequence[TraceNode], pods: Iterable[TracePod], profile: str) -> AsyncIterator[Engine]:
-    config = SchedulerConfig(profiles=(NAMED_PROFILES[profile],))
+    config = SchedulerConfig(profiles=(profile_named(profile),))
     setup = partial(_create_cluster, nodes=nodes, pods=pods)
     async with cluster(setup, config) as (client, _counted), _following(client) as engine:
         yield engine
@@ -183,7 +184,8 @@ async def _stack(nodes: Sequence[TraceNode], pods: Iterable[TracePod], profile: 
 @asynccontextmanager
 async def _tls(nodes: Sequence[TraceNode], pods: Iterable[TracePod], profile: str) -> AsyncIterator[Engine]:
     """Run `dray up` as a process of its own, with this process as its client."""
-    flags = (f"--scheduler-profile={profile}", "--disable-admission-plugins=TaintNodesByCondition", *_NO_HEARTBEATS)
+    flag = "--scheduler-profile" if profile in NAMED_PROFILES else "--scheduler-config"
+    flags = (f"{flag}={profile}", "--disable-admission-plugins=TaintNodesByCondition", *_NO_HEARTBEATS)
     with serving(*flags) as server:
         client = http_client(load_access({}, path=str(server.kubeconfig)), SystemClock())
         try:

@@ -24,7 +24,7 @@ from dray.runtime.metrics import CONTENT_TYPE, Metrics
 from dray.runtime.tasks import TaskGroup
 from dray.scheduler.cluster_events import UNFINISHED
 from dray.scheduler.config import ConfigError, SchedulerConfig
-from dray.scheduler.config_loader import find_factories, read_config
+from dray.scheduler.config_loader import installed_factories, read_config
 from dray.scheduler.decisions import DecisionLog
 from dray.scheduler.pod_resource_metrics import pod_resources_page
 from dray.scheduler.scheduler import Scheduler
@@ -55,7 +55,7 @@ def spawn_scheduler(  # noqa: PLR0913 - the dependencies of a component
         informers,
         clock,
         metrics,
-        factories=find_factories(),
+        factories=installed_factories(),
         config=config,
         features=features,
         decisions=decisions,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Final
 
 import yaml
 
-from dray.scheduler.config import ConfigError, SchedulerConfig, parse_config
+from dray.scheduler.config import ConfigError, ProfileConfig, SchedulerConfig, parse_config
 from dray.scheduler.handle import PluginFactory
 from dray.scheduler.named_profiles import NAMED_PROFILES, SPREAD
 from dray.scheduler.registry import BUILT_IN
@@ -34,6 +35,17 @@ def read_config(path: str, profile: str = SPREAD) -> SchedulerConfig:
         return parse_config(document)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from error
+
+
+def profile_named(text: str) -> ProfileConfig:
+    """Return a profile by its name, or the first one of the configuration in a file."""
+    return NAMED_PROFILES[text] if text in NAMED_PROFILES else read_config(text).profiles[0]
+
+
+@cache
+def installed_factories() -> Mapping[str, PluginFactory]:
+    """Return what `find_factories` finds; whatever runs or evaluates a scheduler takes its plugins from here."""
+    return find_factories()
 
 
 def find_factories(found: Iterable[EntryPoint] | None = None) -> Mapping[str, PluginFactory]:

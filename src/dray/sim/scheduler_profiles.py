@@ -12,8 +12,8 @@ from typing import Any, Final
 from dray.api.document import Document
 from dray.framework.plugins import EXTENSION_POINTS
 from dray.scheduler.config import MULTI_POINT, ConfigError, ProfileConfig, parse_config
-from dray.scheduler.registry import BUILT_IN
 from dray.sim.notes import DEFAULT_SCHEDULER_NAME, EvaluatedProfiles
+from dray.sim.replica.plugins import known_plugins
 from dray.sim.snapshot import SCHEDULER_CONFIGURATION, Snapshot, SnapshotError
 
 _POINTS: Final = frozenset({*EXTENSION_POINTS, MULTI_POINT})
@@ -101,7 +101,7 @@ def _sets(profile: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
 
 def _is_unknown(entry: Any) -> bool:
     name = entry.get("name") if isinstance(entry, dict) else None
-    return isinstance(name, str) and bool(name) and name not in BUILT_IN
+    return isinstance(name, str) and bool(name) and name not in known_plugins()
 
 
 def _maps(value: Any) -> Sequence[Mapping[str, Any]]:
