@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
 import statistics
 import tempfile
 import time
@@ -21,10 +19,7 @@ from dray.cmd import apiserver
 from dray.cmd.settings import APIServerSettings
 from dray.cmd.simulated_nodes import SimulatedNodes, Simulation
 from dray.node.cdi.cache import CdiCache
-from dray.node.runtimes.images.puller import ImagePuller
-from dray.node.runtimes.images.store import ImageStore
 from dray.node.runtimes.process.runtime import ProcessRuntime
-from dray.node.runtimes.runc.runtime import RuncRuntime, usable
 from dray.node.runtimes.runtime import ContainerRecord, ContainerSpec, Runtime, Sandbox
 from dray.runtime.system import SystemClock
 from dray.runtime.tasks import ChildTasks, TaskGroup
@@ -55,12 +50,6 @@ def _runtimes() -> Iterator[Row]:
         folder = Path(name)
         clock, cdi = SystemClock(), CdiCache([str(folder / "cdi")])
         yield _run_row(asyncio.run(_runs(ProcessRuntime(folder / "process", clock, cdi))), "process")
-        if usable() and shutil.which("busybox"):
-            store = ImageStore(folder / "images")
-            store.import_path(_busybox(folder / "root"), "busybox")
-            yield _run_row(
-                asyncio.run(_runs(RuncRuntime(folder / "runc", clock, cdi, ImagePuller(store, clock)))), "runc"
-            )
         yield from asyncio.run(_simulated(folder / "server"))
 
 
@@ -84,15 +73,6 @@ async def _runs(runtime: Runtime) -> list[float]:
             await runtime.remove_container(record.id)
     await runtime.stop()
     return found
-
-
-def _busybox(root: Path) -> Path:
-    (root / "bin").mkdir(parents=True)
-    for name in ("proc", "sys", "dev", "etc"):
-        (root / name).mkdir()
-    shutil.copy(shutil.which("busybox") or "", root / "bin" / "busybox")
-    os.symlink("busybox", root / "bin" / "true")
-    return root
 
 
 async def _simulated(folder: Path) -> list[Row]:

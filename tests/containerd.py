@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import tarfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -86,14 +86,19 @@ class Containerd:
 
 
 @contextmanager
-def running_containerd(busybox: Path) -> Iterator[Containerd]:
-    """Run containerd for the time of the block, with busybox as an image and as the pause image."""
+def running_containerd(busybox: Path, inside: Sequence[str] = ()) -> Iterator[Containerd]:
+    """Run containerd for the time of the block, with busybox as an image and as the pause image.
+
+    `inside` is a command that enters other namespaces first.
+    """
     with mounting_folder("dray-containerd-") as folder:
         found = Containerd(folder)
         (folder / "config.toml").write_text(CONFIG.format(folder=folder, plugins=PLUGINS))
         found.networks.mkdir()
         with (folder / "log").open("w") as log:
-            process = subprocess.Popen(["containerd", "-c", str(folder / "config.toml")], stdout=log, stderr=log)
+            process = subprocess.Popen(
+                [*inside, "containerd", "-c", str(folder / "config.toml")], stdout=log, stderr=log
+            )
         try:
             _wait_for(found, process)
             pause = ["/bin/sh", "-c", 'trap "exit 0" TERM; while true; do sleep 3600 & wait; done']

@@ -20,8 +20,9 @@ import pytest
 
 from dray.api.document import Document
 from tests.conformance.store.conftest import reserved_ports
-from tests.image_registry import OCI_LAYER, OCI_MANIFEST, digest_of
 
+OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+OCI_LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 START_SECONDS_MAX = 120.0
 CONFIG = """
 version: 0.1
@@ -31,6 +32,10 @@ http: {{addr: 127.0.0.1:{port}}}
 """
 
 needs_docker_registry = pytest.mark.skipif(not shutil.which("docker-registry"), reason="needs docker-registry")
+
+
+def digest_of(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 def request(method: str, url: str, body: bytes = b"", media_type: str = "application/octet-stream") -> Any:

@@ -34,3 +34,11 @@ def shared_folder(prefix: str) -> Iterator[Path]:
         finally:
             # What containers have left in it goes with it.
             subprocess.run(["umount", "--lazy", str(folder)], check=False)
+
+
+@contextlib.contextmanager
+def shared_mounts() -> Iterator[None]:
+    """All mounts of the namespace of this thread are shared, as systemd makes them; to be used in one of its own."""
+    subprocess.run(["mount", "--make-rshared", "/"], check=True)
+    yield
+    subprocess.run(["mount", "--make-rprivate", "/"], check=True)

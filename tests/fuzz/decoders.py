@@ -27,7 +27,7 @@ from dray.node.devices import checkpoint as device_checkpoint
 from dray.node.dns import messages as dns
 from dray.node.dra import checkpoint as claim_checkpoint
 from dray.node.dra.claims import ClaimInfo, Device
-from dray.node.runtimes.images.references import parse_reference, read_keyring
+from dray.node.runtimes.image_references import parse_reference, read_keyring
 from dray.node.runtimes.runtime import RuntimeFailure
 from dray.node.runtimes.streams import ForwardedPort
 from dray.node.streams.port_forward import ChannelPortForward, SpdyPortForward

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import os
 import stat
-import tarfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from dray.node.cdi.cache import CdiCache
-from dray.node.runtimes.images.model import ImageError
-from dray.node.runtimes.images.store import apply_layer
 from dray.node.runtimes.process.runtime import ProcessRuntime
 from dray.node.runtimes.runtime import ContainerSpec, Sandbox, Security
 from dray.runtime.system import SystemClock
@@ -96,39 +92,3 @@ async def test_commands_in_a_container_run_as_its_user(
         assert refused.code != 0
         assert "Permission denied" in refused.output
     await end(runtime, container_id)
-
-
-# --- Images. ---
-
-
-def layer(*members: tuple[str, str]) -> io.BytesIO:
-    """A layer of empty files, and links to the second names."""
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w") as archive:
-        for name, link in members:
-            member = tarfile.TarInfo(name)
-            if link:
-                member.type, member.linkname = tarfile.SYMTYPE, link
-            archive.addfile(member)
-    content.seek(0)
-    return content
-
-
-@pytest.mark.parametrize("name", ["link/.wh.precious", "link/.wh..wh..opq", "link/precious", "../host/.wh.precious"])
-def test_a_layer_removes_no_files_of_the_host(tmp_path: Path, name: str) -> None:
-    host, target = tmp_path / "host", tmp_path / "target"
-    host.mkdir()
-    target.mkdir()
-    (host / "precious").write_text("kept")
-    with pytest.raises(ImageError, match="refused"):
-        apply_layer(layer(("link", str(host)), (name, "")), target)
-    assert (host / "precious").read_text() == "kept"
-
-
-def test_a_layer_does_not_remove_the_folder_of_images(tmp_path: Path) -> None:
-    target = tmp_path / "target"
-    target.mkdir()
-    (tmp_path / "other").write_text("kept")
-    with pytest.raises(ImageError, match="refused"):
-        apply_layer(layer((".wh...", "")), target)
-    assert (tmp_path / "other").exists()

@@ -8,7 +8,7 @@ import pytest
 
 from dray.client import kubeconfig
 from dray.client.kubeconfig import KubeconfigError
-from dray.node.runtimes.images.references import parse_reference, read_keyring
+from dray.node.runtimes.image_references import parse_reference, read_keyring
 from dray.rpc.remote_command.messages import ResizeReader, StreamProtocolError
 from dray.sim.recording import read_recording
 from dray.sim.snapshot import SnapshotError

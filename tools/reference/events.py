@@ -227,7 +227,6 @@ NO_EVENTS = {
     "Warning": "type of an Event",
     "CreateContainerError": "reason of a waiting container",
     "InvalidImageName": "reason of a waiting container; the Event is InspectFailed",
-    "RegistryUnavailable": "reason of a waiting container; the Event is Failed",
 }
 
 

@@ -42,13 +42,6 @@ async def end_containers(root: Path, grace_seconds: float) -> int:
             for folder in running:
                 send_signal(folder, name)
             running = await _left_after(running, seconds_max)
-    pauses = root / "containers" / "runc-pauses"
-    if pauses.is_dir():
-        # Imported only if needed.
-        from dray.node.runtimes.runc.pause_processes import PauseProcesses
-
-        for file in pauses.iterdir():
-            PauseProcesses(pauses).remove(file.name)
     return len(running)
 
 

@@ -9,7 +9,7 @@ from dray.api.document import Document
 from dray.api.timestamps import format_duration
 from dray.cmd.settings import NodeSettings
 from dray.node.agent.kubelet_authorization import ALLOWED_SECONDS, DENIED_SECONDS, TOKEN_SECONDS
-from dray.node.runtimes.images.garbage_collector import USED_PERCENT_HIGH, USED_PERCENT_LOW
+from dray.node.runtimes.cri.images import USED_PERCENT_HIGH, USED_PERCENT_LOW
 
 CLUSTER_DOMAIN: Final = "cluster.local"
 

@@ -60,7 +60,6 @@ TOOLS: Final = {
     "node resources": Tool(
         "list the devices, CPUs, memory and claims of this node's containers", "dray.cli.node_resources"
     ),
-    "image": Tool("pull, load, list and remove images of this node", "dray.cmd.image"),
     "token": Tool("create, list and delete tokens for machines that join", "dray.cmd.token"),
     "join": Tool("make this machine a node of a cluster", "dray.cmd.join"),
     "explain": Tool("explain why a Pod, claim or workload is pending, and what to do", "dray.cli.explain"),
@@ -93,7 +92,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Save and replay": ("snapshot", "record", "replay"),
     "Plan a cluster": ("rebalance", "plan"),
     "Write and check drivers": ("init", "dev", "conformance", "cel", "migrate"),
-    "Run a node": ("node", "join", "token", "node resources", "image"),
+    "Run a node": ("node", "join", "token", "node resources"),
     "Run components": ("apiserver", "controller-manager", "scheduler", "recover"),
     "Other": ("completion", "version", "help"),
 }

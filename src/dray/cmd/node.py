@@ -13,6 +13,7 @@ from dray.cmd.component import announce_ready, with_fallback_servers
 from dray.cmd.node_agent import NodeAgent, make_root
 from dray.cmd.node_identity import find_identity
 from dray.cmd.node_managers import NodeContext
+from dray.cmd.old_engine import report_leftovers
 from dray.cmd.runtime_choice import choose_runtime
 from dray.cmd.settings import NodeSettings
 from dray.lib.clock import Clock
@@ -45,11 +46,12 @@ async def run(settings: NodeSettings, stop: asyncio.Event) -> None:
 async def _clean_up(settings: NodeSettings) -> None:
     """Remove what the agent has set up in the network of this machine."""
     # Imported only if needed.
-    from dray.node.network.cleanup import clean_up
+    from dray.node.network.pod_network import RoutedNetwork
     from dray.node.runtimes.runtime import RuntimeFailure
 
     try:
-        await clean_up(settings.root_dir)
+        root = make_root(settings.root_dir)
+        await RoutedNetwork(root / "network", Path(settings.cni_conf_dir)).clean_up()
     except (RuntimeFailure, OSError) as error:
         raise SettingsError(f"--cleanup: {error}") from error
 
@@ -64,7 +66,9 @@ async def start_local(settings: NodeSettings, group: TaskGroup, clock: Clock) ->
     access = with_fallback_servers(identity.access, settings.api_servers)
     client = http_client(access, clock, user_agent="kubelet/dray", certificate=certificate)
     group.spawn(_close_at_end(client), "connections")
-    context = NodeContext(settings, name, make_root(settings.root_dir), client, clock, Metrics())
+    root = make_root(settings.root_dir)
+    report_leftovers(root)
+    context = NodeContext(settings, name, root, client, clock, Metrics())
     agent = NodeAgent(context, identity, certificate)
     port = await agent.start(group)
     return agent, f"ready {identity.access.server} node {name} port {port}"

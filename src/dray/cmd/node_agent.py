@@ -54,15 +54,10 @@ from dray.node.agent.service_variables import NodeServices
 from dray.node.agent.stats.sampler import INTERVAL_SECONDS_MIN, StatsSampler
 from dray.node.agent.status_manager import StatusManager
 from dray.node.cdi.cache import CdiCache
-from dray.node.network.bridge import BridgeNetwork
-from dray.node.network.cni import CniNetwork
 from dray.node.network.commands import missing_tools
-from dray.node.network.pod_network import NodeNetwork, PodNetwork
+from dray.node.network.pod_network import RoutedNetwork
 from dray.node.network.service_network import NetworkParts, ServiceNetwork
-from dray.node.runtimes.images.puller import ImagePuller
-from dray.node.runtimes.images.references import Keyring, read_keyring
-from dray.node.runtimes.images.registry import environment_proxy, load_keyring, load_settings
-from dray.node.runtimes.images.store import ImageStore
+from dray.node.runtimes.image_references import Keyring, read_keyring
 from dray.node.runtimes.runtime import Runtime
 from dray.node.streams.handlers import StreamHandlers
 from dray.runtime.descriptors import streams_max
@@ -102,8 +97,7 @@ class NodeAgent:
         self._identity = identity
         self._certificate = certificate
         self._recorder = EventRecorder(client, clock, Source(COMPONENT, context.name))
-        self._network = make_network(settings, context.root)
-        self._runtime = make_runtime(settings, context.name, context.root, clock, self._network)
+        self._runtime = make_runtime(settings, context.name, context.root, clock)
         self._pods = PodManager()
         self.managers = NodeManagers(context, self._pods)
         self._registration = NodeRegistration(
@@ -181,10 +175,10 @@ class NodeAgent:
         self.managers.subscribe(self._resources_changed, self.workers.retry_now, self._warn)
 
     def _make_service_network(self) -> ServiceNetwork | None:
-        if self._context.settings.pod_network in ("auto", "host") or self._runtime.name not in ("runc", "process"):
-            return None
         context = self._context
-        bridge = self._network if isinstance(self._network, BridgeNetwork) else None
+        own = make_network(context.settings, context.root)
+        if own is None:
+            return None
         network = ServiceNetwork(
             NetworkParts(
                 client=context.client,
@@ -192,9 +186,8 @@ class NodeAgent:
                 clock=context.clock,
                 tasks=self._tasks,
                 node_name=context.name,
-                agent=bridge.agent if bridge is not None else str(context.root / "network"),
                 api_server=_api_server(self._identity),
-                bridge=bridge,
+                network=own,
             )
         )
         network.on_condition = lambda: self._registration.set_conditions((network.condition(),))
@@ -326,7 +319,6 @@ class NodeAgent:
             group.spawn(self._informers.run(), "informers")
             await self._assigned.wait_for_sync()
             self.workers.pods_synced()
-            await self._network.keep_only(self._pods.known_uids() or ())
             await group.wait()
 
 
@@ -341,22 +333,20 @@ def make_root(path: str) -> Path:
     return root
 
 
-def make_network(settings: NodeSettings, root: Path) -> PodNetwork:
-    """Return the network of Pods that the settings name."""
-    if settings.pod_network in ("auto", "host"):
-        return NodeNetwork()
-    if settings.runtime not in ("auto", "runc") or os.geteuid() != 0:
-        raise SettingsError(f"--pod-network={settings.pod_network} needs root and --runtime=runc")
+def make_network(settings: NodeSettings, root: Path) -> RoutedNetwork | None:
+    """Return the network of Pods that the agent configures, if the settings ask for one."""
+    if settings.pod_network != "routed":
+        return None
+    if settings.runtime != "cri" or os.geteuid() != 0:
+        raise SettingsError(f"--pod-network={settings.pod_network} needs root and --runtime=cri")
     if missing := missing_tools():
         raise SettingsError(f"--pod-network={settings.pod_network} needs {', '.join(missing)}")
-    if settings.pod_network == "cni":
-        return CniNetwork(root / "network", Path(settings.cni_conf_dir), settings.cni_bin_dirs)
-    return BridgeNetwork(root / "network")
+    return RoutedNetwork(root / "network", Path(settings.cni_conf_dir))
 
 
-def make_runtime(settings: NodeSettings, name: str, root: Path, clock: Clock, network: PodNetwork) -> Runtime:
-    """Return the container runtime that the settings name; the other runtimes are not imported."""
-    folder, cdi = root / "containers", CdiCache(settings.cdi_spec_dirs)
+def make_runtime(settings: NodeSettings, name: str, root: Path, clock: Clock) -> Runtime:
+    """Return the container runtime that the settings name; the other runtime is not imported."""
+    cdi = CdiCache(settings.cdi_spec_dirs)
     if settings.runtime == "cri":
         from dray.node.runtimes.cri.runtime import CriRuntime, CriSettings
 
@@ -365,20 +355,14 @@ def make_runtime(settings: NodeSettings, name: str, root: Path, clock: Clock, ne
             node_name=name,
             root=root,
             shares_network=settings.pod_network == "host",
+            has_network=settings.pod_network != "auto",
             keyring=read_registry_config(settings.registry_config),
             pulls_max=settings.max_parallel_image_pulls,
         )
         return CriRuntime(own, clock, cdi)
-    if settings.runtime != "process":
-        from dray.node.runtimes.runc.runtime import RuncRuntime, usable
-
-        if usable():
-            return RuncRuntime(folder, clock, cdi, make_puller(settings, root, clock), network)
-        if settings.runtime == "runc":
-            raise SettingsError("--runtime=runc needs root, and runc on the PATH")
     from dray.node.runtimes.process.runtime import ProcessRuntime
 
-    return ProcessRuntime(folder, clock, cdi)
+    return ProcessRuntime(root / "containers", clock, cdi)
 
 
 def read_registry_config(path: str) -> Keyring:
@@ -390,22 +374,6 @@ def read_registry_config(path: str) -> Keyring:
     except (OSError, ValueError) as error:
         raise SettingsError(f"--registry-config: {error}") from error
     return read_keyring([document])
-
-
-def make_puller(settings: NodeSettings, root: Path, clock: Clock) -> ImagePuller:
-    """Return what pulls images for the runc runtime."""
-    try:
-        registries, keyring = load_settings(settings.registries), load_keyring(settings.registry_config)
-    except (OSError, ValueError) as error:
-        raise SettingsError(f"--registries, --registry-config: {error}") from error
-    return ImagePuller(
-        ImageStore(root / "images"),
-        clock,
-        registries=registries,
-        keyring=keyring,
-        parallel=settings.max_parallel_image_pulls,
-        proxy_for=environment_proxy,
-    )
 
 
 def _stats_interval(settings: NodeSettings) -> float:

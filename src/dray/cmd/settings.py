@@ -30,6 +30,8 @@ CDI_SPEC_DIRS = ("/etc/cdi", "/var/run/cdi")
 # The endpoints of the two common CRI runtimes.
 CONTAINERD = "unix:///run/containerd/containerd.sock"
 CRI_O = "unix:///run/crio/crio.sock"
+# Where both read their CNI configuration.
+CNI_CONF_DIR = "/etc/cni/net.d"
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,11 +263,11 @@ class UpSettings(APIServerSettings, NodeControl):
         "directory of the node agent; empty means /var/lib/kubelet for root, if it is empty, else node in the data "
         "directory",
     )
-    node_runtime: str = setting(choice("auto", "process", "runc", "cri"), "process", "container runtime of this node")
-    node_pod_network: str = setting(choice("auto", "host", "bridge", "cni"), "auto", "network of Pods on this node")
+    node_runtime: str = setting(choice("auto", "process", "cri"), "process", "container runtime of this node")
+    node_pod_network: str = setting(choice("auto", "host", "routed"), "auto", "network of Pods on this node")
+    node_cni_conf_dir: str = setting(STRING, CNI_CONF_DIR, "CNI directory of this node's CRI runtime")
     node_container_runtime_endpoint: str = setting(STRING, CONTAINERD, "endpoint of the CRI runtime of this node")
-    node_registries: str = setting(STRING, "", "YAML file with settings of image registries, for --node-runtime=runc")
-    node_registry_config: str = setting(STRING, "", "Docker configuration file, for --node-runtime=runc")
+    node_registry_config: str = setting(STRING, "", "Docker configuration file with this node's credentials")
     node_cdi_spec_dirs: tuple[str, ...] = setting(
         STRINGS, CDI_SPEC_DIRS, "CDI spec directories of the node agent; later ones take precedence"
     )
@@ -401,29 +403,25 @@ class NodeSettings(Common, FallbackServers):
     )
     root_dir: str = setting(STRING, "/var/lib/kubelet", "directory of sockets, volumes, logs and containers")
     runtime: str = setting(
-        choice("auto", "process", "runc", "cri"),
+        choice("auto", "process", "cri"),
         "auto",
         "container runtime; auto means cri if one answers, else process",
     )
     container_runtime_endpoint: str = setting(STRING, CONTAINERD, "endpoint of the CRI runtime, for --runtime=cri")
-    registries: str = setting(
-        STRING, "", "YAML file with settings of image registries, by host: mirrors, insecure, ca; for --runtime=runc"
-    )
     registry_config: str = setting(STRING, "", "Docker configuration file with the node's credentials for registries")
     max_parallel_image_pulls: int = setting(number(1, 100), 1, "how many images are pulled at the same time")
     cdi_spec_dirs: tuple[str, ...] = setting(STRINGS, CDI_SPEC_DIRS, "CDI spec directories; later ones take precedence")
     pod_network: str = setting(
-        choice("auto", "host", "bridge", "cni"),
+        choice("auto", "host", "routed"),
         "auto",
-        "network of Pods: what the CRI runtime is configured for, the node's own, a bridge of the agent, or CNI "
-        "plugins; the last two for --runtime=runc",
+        "network of Pods: what the CRI runtime is configured for, the node's own, or one that the agent configures, "
+        "with addresses of the podCIDR; processes always use the node's",
     )
-    cni_conf_dir: str = setting(STRING, "/etc/cni/net.d", "directory of CNI configurations, for --pod-network=cni")
-    cni_bin_dirs: tuple[str, ...] = setting(
-        STRINGS, ("/opt/cni/bin", "/usr/lib/cni"), "directories of CNI plugins, for --pod-network=cni"
+    cni_conf_dir: str = setting(
+        STRING, CNI_CONF_DIR, "CNI directory of the CRI runtime, to which --pod-network=routed writes"
     )
     cleanup: bool = setting(
-        BOOLEAN, default=False, text="remove rules, links and namespaces of the Pod network of --root-dir, and exit"
+        BOOLEAN, default=False, text="remove rules, links and configuration of the Pod network of --root-dir, and exit"
     )
     cluster_dns: tuple[str, ...] = setting(STRINGS, (), "addresses of the cluster's DNS servers")
     host: str = setting(STRING, "0.0.0.0", "address to serve logs on", flag="address", key="address")  # noqa: S104

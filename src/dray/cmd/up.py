@@ -102,8 +102,6 @@ async def run(settings: UpSettings, stop: asyncio.Event) -> None:
         if agent is not None and not settings.keep_containers:
             root = _node_root(settings, plane.server)
             await _end_containers(root)
-            if settings.node_pod_network == "bridge":
-                await _remove_network(root)
 
 
 async def _end_containers(root: Path) -> None:
@@ -115,19 +113,6 @@ async def _end_containers(root: Path) -> None:
     sys.stderr.write(f"dray up: stopping {count} {name}, for at most {GRACE_SECONDS:.0f} seconds\n")
     left = await end_containers(root, GRACE_SECONDS)
     sys.stderr.write(f"dray up: {count - left} of {count} {name} stopped\n")
-
-
-async def _remove_network(root: Path) -> None:
-    """Remove what the agent has set up in the network of this machine, for Pods that have ended."""
-    # Imported only if needed.
-    from dray.node.network.cleanup import clean_up
-    from dray.node.runtimes.runtime import RuntimeFailure
-
-    try:
-        await clean_up(str(root))
-    except (RuntimeFailure, OSError) as error:
-        advice = f"remove it with `dray node --cleanup --root-dir={root}`"
-        sys.stderr.write(f"dray up: the network of the Pods is left on this machine: {error}; {advice}\n")
 
 
 def _of_named_cluster(settings: UpSettings) -> UpSettings:
@@ -275,7 +260,7 @@ def _start_recorder(settings: UpSettings, group: TaskGroup, server: Running, usa
 
 
 def _allocates_ranges(settings: UpSettings) -> bool:
-    return settings.allocate_node_cidrs or (settings.node and settings.node_pod_network == "bridge")
+    return settings.allocate_node_cidrs or (settings.node and settings.node_pod_network == "routed")
 
 
 async def _start_nodes(settings: UpSettings, plane: ControlPlane) -> NodeAgent | None:
@@ -325,7 +310,7 @@ async def _start_node(settings: UpSettings, plane: ControlPlane) -> NodeAgent:
         runtime=settings.node_runtime,
         container_runtime_endpoint=settings.node_container_runtime_endpoint,
         pod_network=settings.node_pod_network,
-        registries=settings.node_registries,
+        cni_conf_dir=settings.node_cni_conf_dir,
         registry_config=settings.node_registry_config,
         cdi_spec_dirs=settings.node_cdi_spec_dirs,
         port=0,

@@ -1,4 +1,4 @@
-"""Drivers' charts come up unchanged: every object is accepted, and every Pod is ready, on one node with runc.
+"""Drivers' charts come up unchanged: every object is accepted, and every Pod is ready, on one node with containerd.
 
 All charts share one cluster, which is in a network of its own: their programs listen on all addresses.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import subprocess
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -20,26 +19,24 @@ from dray.api.document import Document, GroupVersion
 from dray.api.errors import APIError
 from dray.apiserver.authentication import certificates
 from dray.client.interface import Client, unstructured
+from tests.containerd import needs_containerd, running_containerd
 from tests.docker_registry import docker_registry, needs_docker_registry, push
 from tests.e2e.charts.image import add_stub
 from tests.e2e.charts.render import CERT_MANAGER, CHARTS, Settings, documents, render
 from tests.e2e.kubectl.tool import Kubectl, write
-from tests.e2e.node.conftest import end_shims
 from tests.e2e.node.harness import (
     EVENTS,
     LOOK_SECONDS,
     PODS,
-    Agent,
     busybox_root,
     client_of,
     is_ready,
-    needs_runc,
 )
-from tests.mounts import mounting_folder
+from tests.mounts import mounting_folder, shared_mounts
 from tests.namespaces import needs_namespaces, own_namespaces
 from tests.servers import Server, start_server
 
-pytestmark = [needs_runc, needs_docker_registry, needs_namespaces]
+pytestmark = [needs_containerd, needs_docker_registry, needs_namespaces]
 UP_SECONDS_MAX = 90.0
 # The labels that the charts select nodes by.
 LABELS = {
@@ -49,8 +46,6 @@ LABELS = {
 }
 # How many Pods a chart has on one node, beside finished ones.
 PODS_OF = {"E": 1, "E+": 3, "N": 2, "G": 1, "A": 1, "Q": 1, "F": 1, "D": 1, "P": 2, "P+": 3, "X": 3}
-# Fields that the charts use and the runtime does not honour.
-IGNORED = {"dnsPolicy"}
 HOUR = timedelta(hours=1)
 REGISTRATION = GroupVersion("admissionregistration.k8s.io", "v1")
 WEBHOOKS = unstructured(
@@ -67,24 +62,27 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, 
     """A server with a node, the name of the stub's image, and a folder for the charts' host paths."""
     root = busybox_root(tmp_path_factory.mktemp("image"))
     add_stub(root)
-    with own_namespaces(), mounting_folder("dray-charts-") as folder, docker_registry(folder) as registry:
+    with (
+        own_namespaces(),
+        shared_mounts(),
+        mounting_folder("dray-charts-") as folder,
+        docker_registry(folder) as registry,
+        running_containerd(root) as containerd,
+    ):
         push(registry, "stub", "1", root, {})
         kubelet = folder / "kubelet"
-        flags = ("--node", "--node-runtime=runc", f"--node-root-dir={kubelet}", "--store=memory")
+        endpoint = f"--node-container-runtime-endpoint={containerd.endpoint}"
+        flags = ("--node", "--node-runtime=cri", endpoint, f"--node-root-dir={kubelet}", "--store=memory")
         # Several Pods listen on the same port: each needs a network of its own.
-        own = ("--node-pod-network=bridge", f"--node-cdi-spec-dirs={folder / 'cdi'}")
-        server = start_server(folder / "data", *flags, *own, new_interpreter=True)
+        own = ("--node-pod-network=routed", f"--node-cni-conf-dir={containerd.networks}")
+        cdi = f"--node-cdi-spec-dirs={folder / 'cdi'}"
+        server = start_server(folder / "data", *flags, *own, cdi, new_interpreter=True)
         try:
             yield server, f"{registry}/stub:1", folder
         finally:
             server.stop()
             assert server.process.stdout is not None
             server.process.stdout.close()
-            end_shims(Agent(server, kubelet, ""))
-            # The network of the Pods ends with them.
-            links = subprocess.run(("ip", "-brief", "link"), capture_output=True, check=True, text=True).stdout
-            assert "veth" not in links
-            assert list((kubelet / "network" / "namespaces").iterdir()) == []
 
 
 @pytest.fixture(scope="module")
@@ -164,9 +162,9 @@ async def test_the_webhook_decides_on_claims(client: Client) -> None:
         await client.create(CLAIMS, claim("bad", "invalid"), "default")
 
 
-async def test_what_the_runtime_ignores_is_in_events(client: Client) -> None:
+async def test_the_runtime_ignores_no_field(client: Client) -> None:
     messages = {item["message"] for item in (await client.list(EVENTS)).items if item["reason"] == "RuntimeLimitation"}
-    assert messages == {f"the runc runtime ignores {field}" for field in IGNORED}
+    assert messages == set()
 
 
 def statuses(pod: Document) -> list[Document]:

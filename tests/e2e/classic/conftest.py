@@ -59,7 +59,7 @@ def machine(
     made: list[Machine] = []
 
     def make(*flags: str) -> Machine:
-        made.append(Machine(server, tmp_path_factory.mktemp("m"), image, *flags))
+        made.append(Machine(server, tmp_path_factory.mktemp("m"), *flags))
         return made[-1]
 
     yield make

@@ -12,18 +12,15 @@ from typing import Any
 import yaml
 
 from dray.api.document import Document
-from dray.node.runtimes.runc.runtime import usable
 from tests.e2e.kubectl.tool import Kubectl
 from tests.e2e.node.conftest import end_shims
-from tests.e2e.node.harness import Agent, import_image
+from tests.e2e.node.harness import Agent
 from tests.fork_server import ForkedPopen
 from tests.servers import Server
 
 TOP = Path(__file__).parents[3]
 EXAMPLES = TOP / "examples" / "classic"
 SECONDS_MAX = 120.0
-# Real containers where they can be had.
-RUNTIME = "runc" if usable() else "process"
 _NUMBERS = itertools.count(1)
 
 
@@ -57,13 +54,11 @@ class Program:
 class Machine:
     """An agent with plugins beside it."""
 
-    def __init__(self, server: Server, root: Path, image: Path, *flags: str) -> None:
+    def __init__(self, server: Server, root: Path, *flags: str) -> None:
         self.server, self.root = server, root
         self.name = f"machine-{next(_NUMBERS)}"
-        own = (f"--runtime={RUNTIME}", "--node-lease-duration-seconds=4", *flags)
+        own = ("--runtime=process", "--node-lease-duration-seconds=4", *flags)
         self.agent = Agent(server, root, self.name, own)
-        if RUNTIME == "runc":
-            import_image(root, image, "busybox")
         self.agent.start()
         self.programs: list[Program] = []
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import pytest
 from dray.api.document import Document
 from tests.e2e.classic.machines import (
     EXAMPLES,
-    RUNTIME,
     TOP,
     Machine,
     claim,
@@ -31,15 +29,6 @@ from tests.e2e.kubectl.tool import Kubectl
 SCRIPT = '#!/bin/sh\necho "$@" >> {log}\n'
 
 
-def interpreter_folders() -> list[str]:
-    """What a container needs of this machine to run Python and Dray in place of the driver's image."""
-    wanted = ["/usr", "/lib", "/lib64", str(TOP), sys.prefix, sys.base_prefix, sysconfig.get_paths()["purelib"]]
-    found = [folder for folder in dict.fromkeys(wanted) if Path(folder).exists()]
-    return [
-        folder for folder in found if not any(other != folder and Path(folder).is_relative_to(other) for other in found)
-    ]
-
-
 def deployed_on(document: Document, machine: Machine) -> Document:
     """The vendor's manifest for this machine: its paths, and its Python instead of an image."""
     if document["kind"] not in ("Deployment", "DaemonSet"):
@@ -54,19 +43,14 @@ def deployed_on(document: Document, machine: Machine) -> Document:
     _, _, *words = container["command"]
     flags = [f"--root-dir={machine.root}", f"--cdi-dir={machine.root}/cdi"] if words == ["node"] else []
     mounts = [{"name": item["name"], "mountPath": places[item["name"]]} for item in container.get("volumeMounts", ())]
-    if RUNTIME == "runc":
-        for number, folder in enumerate(interpreter_folders()):
-            volumes.append({"name": f"host-{number}", "hostPath": {"path": folder}})
-            mounts.append({"name": f"host-{number}", "mountPath": folder})
     container |= {
         "image": "busybox",
         "command": [sys.executable, str(EXAMPLES / "acme-gpu/driver.py"), *words, *flags],
         "env": [*container.get("env", ()), {"name": "PYTHONPATH", "value": str(TOP / "src")}],
         "volumeMounts": mounts,
     }
-    # Without real containers there is no service account's folder; the file of the administrator does instead.
-    if RUNTIME == "process":
-        container["env"].append({"name": "KUBECONFIG", "value": str(machine.server.kubeconfig)})
+    # Processes have no service account's folder; the file of the administrator does instead.
+    container["env"].append({"name": "KUBECONFIG", "value": str(machine.server.kubeconfig)})
     return {
         **document,
         "spec": {

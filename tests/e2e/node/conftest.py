@@ -16,7 +16,7 @@ from dray.api.errors import AlreadyExistsError
 from dray.client.interface import unstructured
 from tests.containerd import Containerd, running_containerd
 from tests.e2e.kubectl.tool import Kubectl
-from tests.e2e.node.harness import Agent, Cluster, busybox_root, client_of, import_image
+from tests.e2e.node.harness import Agent, Cluster, busybox_root, client_of
 from tests.servers import Server
 
 NAMESPACES = unstructured(GroupVersion("", "v1"), "namespaces", "Namespace", namespaced=False)
@@ -64,8 +64,6 @@ def agent(
         containerd: Containerd = request.getfixturevalue("containerd")
         own = (f"--container-runtime-endpoint={containerd.endpoint}", "--pod-network=host", *own)
     running = Agent(server, tmp_path_factory.mktemp("n"), f"node-{next(_NUMBERS)}", own)
-    if runtime == "runc":
-        import_image(running.root, images, "busybox")
     running.start()
     yield running
     running.stop()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import os
 import select
 import shutil
 import subprocess
@@ -15,15 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import NotFoundError
 from dray.client.credentials import load_access
 from dray.client.http import http_client
 from dray.client.interface import Client, DeleteOptions, ListOptions, unstructured
 from dray.runtime.system import SystemClock
-from tests.fork_server import ForkedPopen, run
+from tests.fork_server import ForkedPopen
 from tests.servers import Server
 
 PODS = unstructured(GroupVersion("", "v1"), "pods", "Pod")
@@ -36,11 +33,6 @@ PROGRAMS = (
     *("sh", "echo", "sleep", "cat", "ls", "env", "id", "hostname", "true", "false", "touch", "mkdir", "head", "httpd"),
     *("kill", "test", "dd", "printenv", "grep", "stat", "tr", "mount", "umount", "tar", "stty", "tee", "nc", "wc"),
     *("unshare", "tail", "nslookup"),
-)
-
-needs_runc = pytest.mark.skipif(
-    os.geteuid() != 0 or not shutil.which("runc") or not shutil.which("busybox"),
-    reason="needs root, runc and busybox-static",
 )
 
 
@@ -130,13 +122,6 @@ def busybox_root(folder: Path) -> Path:
         (root / "bin" / name).symlink_to("busybox")
     (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n")
     return root
-
-
-def import_image(agent_root: Path, path: Path, name: str) -> str:
-    """By the command that people use."""
-    done = run([sys.executable, "-m", "dray", "image", f"--root-dir={agent_root}", "import", path, name])
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def client_of(server: Server) -> Client:

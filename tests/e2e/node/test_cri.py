@@ -101,7 +101,8 @@ async def test_a_probe_by_command(cluster: Cluster) -> None:
     await cluster.delete("p", 0)
 
 
-async def test_without_a_network_plugin_a_pod_of_its_own_network_says_why(cluster: Cluster) -> None:
+async def test_without_a_network_plugin_a_pod_of_its_own_network_says_why(cluster: Cluster, agent: Agent) -> None:
+    assert "use --pod-network=host or --pod-network=routed" in agent.log.read_text()
     await cluster.run("p", shell("a", "true"))
     message = (await cluster.event("p", "FailedCreatePodSandBox"))["message"]
     assert "cni" in message.lower()

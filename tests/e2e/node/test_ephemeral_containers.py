@@ -1,4 +1,4 @@
-"""Ephemeral containers and `kubectl debug`, by processes and by runc alike."""
+"""Ephemeral containers and `kubectl debug`, by processes and by containerd alike."""
 
 from __future__ import annotations
 
@@ -81,7 +81,5 @@ async def test_debug(cluster: Cluster, server: Server, agent: Agent) -> None:
     done = tool.run("debug", "p", *copy, "--container=d", "--attach=false", "--", "sleep", "1000")
     assert done.returncode == 0, done
     await cluster.wait("q", is_running("d"))
-    # The process that its containers share outlives an agent that ends meanwhile.
     await cluster.delete("q", 1)
     await cluster.gone("q")
-    await cluster.until(lambda: not list((agent.root / "containers" / "runc-pauses").glob("*")))

@@ -43,7 +43,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-@pytest.mark.behaviour("IM-02", "IM-03", "IM-06", "IM-16", "IM-20")
+@pytest.mark.behaviour("IM-02", "IM-03", "IM-16", "IM-20")
 async def test_a_pod_runs_an_image_of_a_registry(cluster: Cluster, agent: Agent, registry: str, images: Path) -> None:
     digest = push(registry, "team/busybox", "1", images, {"Env": ["FROM=registry"], "Entrypoint": ["/bin/sh", "-c"]})
     name = f"{registry}/team/busybox:1"

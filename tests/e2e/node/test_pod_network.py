@@ -19,10 +19,11 @@ from typing import Any
 import pytest
 
 from dray.node.network.commands import missing_tools
-from tests.e2e.node.harness import busybox_root, import_image, needs_runc
+from tests.containerd import PLUGINS, Containerd, needs_containerd, running_containerd
+from tests.e2e.node.harness import busybox_root
 
 _NUMBERS = itertools.count(1)
-PLUGINS = Path("/usr/lib/cni")
+needs_plugins = pytest.mark.skipif(not (PLUGINS / "ptp").exists(), reason="needs the CNI plugins")
 # Other tests may use the machine at the same time.
 SECONDS_MAX = 120.0
 HELLO = "mkdir /www; hostname > /www/index.html; httpd -f -p 8080 -h /www"
@@ -66,16 +67,21 @@ def space() -> Iterator[Space]:
 
 @dataclass
 class Cluster:
-    """`dray up --node` with a bridge, in the namespace."""
+    """`dray up --node` with containerd, in the namespace."""
 
     space: Space
     folder: Path
+    containerd: Containerd
     process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
         root = f"--node-root-dir={self.folder}/data/node"
-        flags = ("--node", "--node-runtime=runc", root, "--node-pod-network=bridge", "--port=7443")
-        argv = (sys.executable, "-m", "dray", "up", f"--data-dir={self.folder}/data", *flags)
+        flags = ("--node", "--node-runtime=cri", root, "--node-pod-network=routed", "--port=7443")
+        own = (
+            f"--node-container-runtime-endpoint={self.containerd.endpoint}",
+            f"--node-cni-conf-dir={self.containerd.networks}",
+        )
+        argv = (sys.executable, "-m", "dray", "up", f"--data-dir={self.folder}/data", *flags, *own)
         with (self.folder / "log").open("a") as log:
             self.process = subprocess.Popen(
                 ("nsenter", f"--net=/run/netns/{self.space.name}", *argv), stdout=subprocess.PIPE, stderr=log, text=True
@@ -91,6 +97,10 @@ class Cluster:
         (self.process.kill if kill else self.process.terminate)()
         self.process.wait(20)
         self.process.stdout.close()
+
+    def clean_up(self) -> None:
+        flags = (f"--root-dir={self.folder}/data/node", f"--cni-conf-dir={self.containerd.networks}")
+        self.space(sys.executable, "-m", "dray", "node", "--cleanup", *flags)
 
     def kubectl(self, *argv: str, check: bool = True) -> str:
         return self.space("kubectl", f"--kubeconfig={self.folder}/data/kubeconfig", *argv, check=check)
@@ -125,25 +135,29 @@ def cluster(space: Space, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     if shutil.which("kubectl") is None:
         pytest.skip("needs kubectl")
     folder = tmp_path_factory.mktemp("b")
-    import_image(folder / "data" / "node", busybox_root(tmp_path_factory.getbasetemp()), "busybox")
-    running = Cluster(space, folder)
-    running.start()
-    try:
-        yield running
-        running.kubectl("delete", "pods", "--all", "--now", check=False)
-    finally:
-        with contextlib.suppress(AssertionError, subprocess.TimeoutExpired):
-            running.end()
-        run(
-            "nsenter",
-            f"--net=/run/netns/{space.name}",
-            *(sys.executable, "-m", "dray", "node", "--cleanup", f"--root-dir={folder}/data/node"),
-        )
+    inside = ("nsenter", f"--net=/run/netns/{space.name}")
+    with running_containerd(busybox_root(tmp_path_factory.getbasetemp()), inside) as containerd:
+        running = Cluster(space, folder, containerd)
+        running.start()
+        try:
+            yield running
+            running.kubectl("delete", "pods", "--all", "--now", check=False)
+        finally:
+            with contextlib.suppress(AssertionError, subprocess.TimeoutExpired):
+                running.end()
+            running.clean_up()
 
 
 def pod(name: str, script: str = HELLO, *, labels: dict[str, str] | None = None, **container: Any) -> dict[str, Any]:
     probe = {"tcpSocket": {"port": 8080}, "periodSeconds": 1}
-    own = {"name": "a", "image": "busybox", "command": ["sh", "-c", script], "readinessProbe": probe, **container}
+    own = {
+        "name": "a",
+        "image": "busybox",
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["sh", "-c", script],
+        "readinessProbe": probe,
+        **container,
+    }
     spec = {"containers": [own], "terminationGracePeriodSeconds": 0}
     return {
         "apiVersion": "v1",
@@ -167,7 +181,8 @@ def fetch(address: str) -> str:
     return f"printf 'GET /index.html HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {address} 80 | tail -n 1"
 
 
-@needs_runc
+@needs_containerd
+@needs_plugins
 @pytest.mark.behaviour(
     "SV-21", "SV-30", "SV-31", "SV-40", "SV-41", "SV-42", "SV-43", "SV-50", "SV-51", "SV-53", "EX-45"
 )
@@ -217,7 +232,7 @@ def test_pods_have_networks_of_their_own_and_reach_services(cluster: Cluster) ->
     assert cluster.inside("other", "echo $KUBERNETES_SERVICE_HOST:$KUBERNETES_SERVICE_PORT") == "10.96.0.1:443"
     script = "nc -w 5 $KUBERNETES_SERVICE_HOST $KUBERNETES_SERVICE_PORT </dev/null && echo connected"
     assert cluster.inside("other", script) == "connected"
-    assert cluster.inside("other", "cat /etc/resolv.conf").splitlines()[0] == "nameserver 10.96.0.10"
+    assert cluster.inside("other", "grep nameserver /etc/resolv.conf") == "nameserver 10.96.0.10"
     assert cluster.inside("other", "tail -n 1 /etc/hosts").split() == [other, "other"]
     # The API server passes requests on to them.
     raw = "/api/v1/namespaces/default"
@@ -236,7 +251,8 @@ def test_pods_have_networks_of_their_own_and_reach_services(cluster: Cluster) ->
     eventually(lambda: cluster.get("nodes", condition), "True")
 
 
-@needs_runc
+@needs_containerd
+@needs_plugins
 @pytest.mark.behaviour("SV-44", "SV-51", "SV-53")
 def test_networks_outlive_the_agent_and_end_with_their_pods(cluster: Cluster) -> None:
     cluster.apply(pod("stays"), pod("goes"))
@@ -247,86 +263,20 @@ def test_networks_outlive_the_agent_and_end_with_their_pods(cluster: Cluster) ->
     # The rules and the Pod stay.
     fetched = cluster.space("curl", "-s", "-m", "5", f"http://{address}:8080/index.html")
     assert fetched.strip() == "stays"
-    # What a Pod has left that was deleted while the agent was away is removed, too.
-    folder = cluster.folder / "data" / "node" / "network"
-    leftover = folder / "namespaces" / "11111111-2222-3333-4444-555555555555"
-    leftover.touch()
     cluster.start()
-    eventually(leftover.exists, False)
     assert cluster.get("pod/stays", ".status.podIP .status.containerStatuses[0].containerID") == before
-    uid = cluster.get("pod/goes", ".metadata.uid")
-    assert (folder / "namespaces" / uid).exists()
+    goes = cluster.get("pod/goes", ".status.podIP")
+    used = cluster.folder / "data" / "node" / "network" / "addresses"
+    eventually(lambda: {address, goes} <= {path.name for path in used.glob("*/*")}, True)
     cluster.kubectl("delete", "pod", "goes", "--now")
-    eventually((folder / "namespaces" / uid).exists, False)
-    eventually(lambda: uid in json.loads((folder / "pods.json").read_text())["pods"], False)
+    eventually(lambda: goes in {path.name for path in used.glob("*/*")}, False)
+    assert address in {path.name for path in used.glob("*/*")}
     cluster.kubectl("delete", "pods", "--all", "--now")
-    eventually(lambda: json.loads((folder / "pods.json").read_text())["pods"], {})
+    eventually(lambda: "veth" in cluster.space("ip", "-o", "link"), False)
     cluster.end(kill=True)
     assert "DRAY-" in cluster.space("iptables-save")
-    root = cluster.folder / "data" / "node"
-    cluster.space(sys.executable, "-m", "dray", "node", "--cleanup", f"--root-dir={root}")
+    assert list(cluster.containerd.networks.iterdir())
+    cluster.clean_up()
     assert "DRAY-" not in cluster.space("iptables-save")
     assert "dray" not in cluster.space("ip", "-o", "link")
-
-
-CNI = """
-import asyncio, json, sys
-from pathlib import Path
-from dray.node.network.cni import CniNetwork
-from dray.node.runtimes.runtime import RuntimeFailure, Sandbox
-
-async def main():
-    folder = Path(sys.argv[1])
-    network = CniNetwork(folder / "network", folder / "conf", ["/opt/cni/bin", "/usr/lib/cni"])
-    sandbox = Sandbox("uid-1", "ns", "p", "p", "")
-    found = {"first": await network.add(sandbox), "again": await network.add(sandbox)}
-    await network.check("uid-1")
-    found["namespace"] = Path(network.namespace(sandbox)).exists()
-    await network.remove("uid-1")
-    await network.remove("uid-1")
-    found["left"] = Path(network.namespace(sandbox)).exists()
-    for name in ("missing", "broken"):
-        (folder / "conf" / "10-net.conflist").write_text((folder / name).read_text())
-        try:
-            await network.add(sandbox)
-        except RuntimeFailure as error:
-            found[name] = str(error)
-        # What cannot be deleted by such plugins is not left to the machine.
-        (folder / "network" / "cni" / "uid-1.json").unlink()
-        await network.remove("uid-1")
-    print(json.dumps(found))
-
-asyncio.run(main())
-"""
-
-
-@pytest.mark.behaviour("SV-52")
-@pytest.mark.skipif(os.geteuid() != 0 or not (PLUGINS / "bridge").exists(), reason="needs root and the CNI plugins")
-def test_networks_of_cni_plugins(space: Space, tmp_path: Path) -> None:
-    bridge = {
-        "type": "bridge",
-        "bridge": "cnitest0",
-        "isGateway": True,
-        "ipam": {
-            "type": "host-local",
-            "dataDir": str(tmp_path / "ipam"),
-            "ranges": [[{"subnet": "10.99.0.0/24"}]],
-            "routes": [{"dst": "0.0.0.0/0"}],
-        },
-    }
-    portmap = {"type": "portmap", "capabilities": {"portMappings": True}, "snat": False}
-
-    def write(name: str, *plugins: dict[str, Any]) -> None:
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps({"cniVersion": "1.0.0", "name": "net", "plugins": plugins}))
-
-    write("conf/10-net.conflist", bridge, portmap)
-    write("missing", {"type": "no-such-plugin"})
-    write("broken", bridge | {"ipam": {"type": "host-local", "ranges": []}})
-    found = json.loads(space(sys.executable, "-c", CNI, str(tmp_path)))
-    assert found["first"] == found["again"] == ["10.99.0.2"]
-    assert found["namespace"]
-    assert not found["left"]
-    assert found["missing"] == 'failed to find plugin "no-such-plugin" in path [/opt/cni/bin /usr/lib/cni]'
-    assert found["broken"].startswith('plugin type="bridge" failed (add): ')
+    assert list(cluster.containerd.networks.iterdir()) == []

@@ -75,7 +75,9 @@ async def test_a_container_reads_its_interface(
     await cluster.client.create(CLASSES, made["DeviceClass"])
     await cluster.client.create(TEMPLATES, made["ResourceClaimTemplate"], cluster.namespace)
     made["Pod"]["spec"] |= {"nodeName": None, "nodeSelector": {"kubernetes.io/hostname": agent.name}}
-    made["Pod"]["spec"]["containers"][0]["command"][2] += "; sleep 1000"
+    (container,) = made["Pod"]["spec"]["containers"]
+    container["command"][2] += "; sleep 1000"
+    container["imagePullPolicy"] = "IfNotPresent"
     with driver(agent, server, tmp_path):
         await cluster.client.create(PODS, made["Pod"], cluster.namespace)
         await cluster.wait("sriov-user", lambda pod: is_running("main")(pod) and "Healthy" in str(pod["status"]))

@@ -1,4 +1,4 @@
-"""`kubectl top` and the agent's own statistics, by processes and by runc alike."""
+"""`kubectl top` and the agent's own statistics, by processes and by containerd alike."""
 
 from __future__ import annotations
 

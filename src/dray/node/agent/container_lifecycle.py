@@ -26,7 +26,7 @@ from dray.node.agent.pod.events import (
 from dray.node.agent.pod.machine import CONFIG_ERROR, NORMAL, WARNING
 from dray.node.agent.pod_manager import PodWorker
 from dray.node.resource_manager import ResourceError, merge_options
-from dray.node.runtimes.images.references import default_policy
+from dray.node.runtimes.image_references import default_policy
 from dray.node.runtimes.runtime import ImageFailure, ImageRequest, RuntimeFailure
 from dray.runtime.logs import fields
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from dray.node.agent.node_object import MachineInfo
-from dray.node.network.links import is_bridge_name
+from dray.node.network.links import is_link_name
 
 # Of Linux: asks for the address of an interface.
 _SIOCGIFADDR: Final = 0x8915
@@ -80,7 +80,7 @@ def _address() -> str:
 def _interface_address(probe: socket.socket) -> str:
     """Return the address of the first interface that leads to other machines; empty if there is none."""
     for _, name in socket.if_nameindex():
-        if is_bridge_name(name):
+        if is_link_name(name):
             # Only Pods of this machine are reached by it, and it may be there only since the last start.
             continue
         request = struct.pack("256s", name.encode()[:_INTERFACE_NAME_MAX])

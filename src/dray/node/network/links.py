@@ -1,21 +1,18 @@
-"""The commands that set up the links of a node with a bridge. Pure.
+"""The commands that set up the gateway of a node's Pods and the routes to other nodes. Pure.
 
-A Pod has its address alone, with the bridge as its gateway: what it sends to another Pod of the node passes through the
-node's own network, where the rules for Services apply in both directions.
+The gateway is an address on a link of its own, so that it is there before the first Pod.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 from typing import Final
 
-from dray.node.network.addresses import short_id
-
-INTERFACE: Final = "eth0"
-_BRIDGE_PREFIX: Final = "dray"
-_BRIDGE_ID_LENGTH: Final = 8
+_LINK_PREFIX: Final = "dray"
+_LINK_ID_LENGTH: Final = 8
 # Texts of `ip` for what is there already, or is gone.
 _EXISTS: Final = ("File exists",)
 _GONE: Final = ("Cannot find device", "No such process", "does not exist")
@@ -30,27 +27,27 @@ class Step:
     tolerated: tuple[str, ...] = ()
 
 
-def bridge_name(agent: str) -> str:
-    """Return the name of the bridge of one agent; several agents may run on one machine."""
-    return f"{_BRIDGE_PREFIX}{short_id(agent, _BRIDGE_ID_LENGTH)}"
+def short_id(text: str, length: int) -> str:
+    """Return some letters and digits that stand for a text, in names that must be short."""
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
 
 
-def is_bridge_name(name: str) -> bool:
-    """Return whether an interface has the name of an agent's bridge."""
-    return name.startswith(_BRIDGE_PREFIX) and len(name) == len(_BRIDGE_PREFIX) + _BRIDGE_ID_LENGTH
+def link_name(agent: str) -> str:
+    """Return the name of the gateway's link of one agent; several agents may run on one machine."""
+    return f"{_LINK_PREFIX}{short_id(agent, _LINK_ID_LENGTH)}"
 
 
-def veth_name(agent: str, uid: str) -> str:
-    """Return the name of a Pod's link on the node."""
-    return f"veth{short_id(f'{agent} {uid}', 10)}"
+def is_link_name(name: str) -> bool:
+    """Return whether an interface has the name of an agent's link."""
+    return name.startswith(_LINK_PREFIX) and len(name) == len(_LINK_PREFIX) + _LINK_ID_LENGTH
 
 
-def bridge_steps(name: str, network: IPv4Network, mtu: int) -> tuple[Step, ...]:
-    """Return how to make the bridge, or to correct the one that exists."""
+def gateway_steps(name: str, network: IPv4Network) -> tuple[Step, ...]:
+    """Return how to make the link, a bridge without ports, or to correct the one that exists."""
     return (
         Step(("ip", "link", "add", name, "type", "bridge"), tolerated=_EXISTS),
-        Step(("ip", "address", "replace", f"{network[1]}/{network.prefixlen}", "dev", name)),
-        Step(("ip", "link", "set", name, "mtu", str(mtu), "up")),
+        Step(("ip", "address", "replace", f"{network[1]}/32", "dev", name)),
+        Step(("ip", "link", "set", name, "up")),
     )
 
 
@@ -59,34 +56,9 @@ def service_route(name: str, services: str, network: IPv4Network) -> Step:
     return Step(("ip", "route", "replace", services, "dev", name, "src", str(network[1])))
 
 
-def pod_steps(bridge: str, veth: str, namespace: str, address: str, gateway: str, mtu: int) -> tuple[Step, ...]:
-    """Return how to connect a namespace with the bridge; a half-made link is made anew."""
-    inside = (
-        f"address replace {address}/32 dev {INTERFACE}\n"
-        f"link set {INTERFACE} up\n"
-        f"route replace {gateway} dev {INTERFACE} scope link\n"
-        f"route replace default via {gateway} dev {INTERFACE}\n"
-    )
-    return (
-        Step(("ip", "link", "delete", veth), tolerated=_GONE),
-        Step(
-            tuple(f"ip link add {veth} mtu {mtu} type veth peer name {INTERFACE} mtu {mtu} netns {namespace}".split())
-        ),
-        Step(("ip", "link", "set", veth, "master", bridge)),
-        # With br_netfilter, a Pod that calls its own Service gets the packet back by the link it came from.
-        Step(("ip", "link", "set", veth, "up", "type", "bridge_slave", "hairpin", "on")),
-        Step(("nsenter", f"--net={namespace}", "ip", "-batch", "-"), stdin=inside),
-    )
-
-
 def remove_link(name: str) -> Step:
     """Return how to remove a link."""
     return Step(("ip", "link", "delete", name), tolerated=_GONE)
-
-
-def new_namespace(path: str) -> Step:
-    """Return how to make a network namespace with loopback, held by a bind mount at the path."""
-    return Step(("unshare", f"--net={path}", "ip", "link", "set", "lo", "up"))
 
 
 def route_protocol(agent: str) -> str:

@@ -1,4 +1,4 @@
-"""The iptables rules of a node: Services, node ports, host ports and the way out. Pure.
+"""The iptables rules of a node: Services, node ports and the way out. Pure.
 
 All rules are in chains of the agent's own, whose text replaces what they had. Only jumps to them are in the chains that
 the kernel calls.
@@ -10,9 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from dray.node.network.addresses import short_id
-from dray.node.network.host_ports import HostPort
-from dray.node.network.links import Step
+from dray.node.network.links import Step, short_id
 from dray.node.network.service_ports import ServicePort, Target
 
 # Kubernetes' mark of packets whose source must become the node's.
@@ -28,12 +26,10 @@ class NetworkState:
 
     # Identifies the agent: several may run on one machine.
     agent: str
-    # The bridge and the addresses of its Pods; empty without a bridge.
-    bridge: str = ""
+    # The addresses of its Pods; empty until they are known.
     pod_range: str = ""
     # The addresses of other nodes' Pods.
     other_ranges: tuple[str, ...] = ()
-    host_ports: tuple[tuple[HostPort, str], ...] = ()
     services: tuple[ServicePort, ...] = ()
 
 
@@ -81,9 +77,9 @@ def restore_step(state: NetworkState, existing: Sequence[str]) -> Step:
 def _nat(state: NetworkState) -> _Table:
     prefix = chain_prefix(state.agent)
     table = _Table("nat")
-    services, node_ports, host_ports = f"{prefix}SERVICES", f"{prefix}NODEPORTS", f"{prefix}HOSTPORTS"
+    services, node_ports = f"{prefix}SERVICES", f"{prefix}NODEPORTS"
     out = f"{prefix}POSTROUTING"
-    for chain in (services, node_ports, host_ports, out):
+    for chain in (services, node_ports, out):
         table.add(chain)
     for port in state.services:
         match = f"-p {port.protocol} -m {port.protocol} --dport"
@@ -94,15 +90,13 @@ def _nat(state: NetworkState) -> _Table:
             chain = _service_chain(table, prefix, port, port.external, "ext")
             masquerade = () if port.is_external_local else (f"{match} {port.node_port} {_MARKED}",)
             table.add(node_ports, *masquerade, f"{match} {port.node_port} -j {chain}")
-    for item, address in state.host_ports:
-        table.add(host_ports, *_host_port(item, address))
     # Ports of nodes come last: a cluster IP is none of the node's addresses.
-    table.add(services, f"{_LOCAL} -j {host_ports}", f"{_LOCAL} -j {node_ports}")
+    table.add(services, f"{_LOCAL} -j {node_ports}")
     table.add(out, f"-m mark --mark {MARK}/{MARK} -j MASQUERADE")
-    if state.bridge:
-        leaves = f"-s {state.pod_range} ! -o {state.bridge}"
+    if state.pod_range:
+        leaves = f"-s {state.pod_range}"
         table.add(out, *(f"{leaves} -d {cidr} -j RETURN" for cidr in sorted(state.other_ranges)))
-        table.add(out, f"{leaves} -j MASQUERADE")
+        table.add(out, f"{leaves} ! -d {state.pod_range} -j MASQUERADE")
     return table
 
 
@@ -134,14 +128,6 @@ def _target_chain(table: _Table, prefix: str, port: ServicePort, target: Target)
     return chain
 
 
-def _host_port(item: HostPort, address: str) -> Iterator[str]:
-    where = f"-d {item.host_ip}/32 " if item.host_ip and item.host_ip != "0.0.0.0" else ""  # noqa: S104 - compared
-    protocol = item.protocol.lower()
-    match = f"{where}-p {protocol} -m {protocol} --dport {item.port}"
-    yield f"{match} -s {address}/32 {_MARKED}"
-    yield f"{match} -j DNAT --to-destination {address}:{item.container_port}"
-
-
 def _filter(state: NetworkState) -> _Table:
     prefix = chain_prefix(state.agent)
     table = _Table("filter")
@@ -153,9 +139,9 @@ def _filter(state: NetworkState) -> _Table:
         refuse = "-j REJECT --reject-with icmp-port-unreachable"
         if not port.targets:
             table.add(reject, f"-d {port.address}/32 {match} {port.port} {refuse}")
-    if state.bridge:
+    if state.pod_range:
         # Others, such as Docker, may have set the policy to DROP.
-        table.add(forward, f"-i {state.bridge} -j ACCEPT", f"-o {state.bridge} -j ACCEPT")
+        table.add(forward, f"-s {state.pod_range} -j ACCEPT", f"-d {state.pod_range} -j ACCEPT")
     return table
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -24,9 +24,9 @@ from dray.node.agent.pod.network_files import parse_resolv
 from dray.node.dns.server import PORT as DNS_PORT
 from dray.node.dns.server import DnsServer
 from dray.node.dns.zone import Zone
-from dray.node.network.bridge import BridgeNetwork
 from dray.node.network.commands import run_step, run_steps
 from dray.node.network.links import Routes, Step, parse_routes, route_protocol, service_route
+from dray.node.network.pod_network import RoutedNetwork
 from dray.node.network.relay import Relay
 from dray.node.network.rule_writer import RuleWriter
 from dray.node.network.rules import NetworkState
@@ -52,11 +52,8 @@ class NetworkParts:
     clock: Clock
     tasks: ChildTasks
     node_name: str
-    # Identifies the agent on this machine.
-    agent: str
     api_server: tuple[str, int]
-    # None with other networks, for example of CNI plugins.
-    bridge: BridgeNetwork | None = None
+    network: RoutedNetwork
 
 
 class ServiceNetwork:
@@ -65,11 +62,11 @@ class ServiceNetwork:
     def __init__(self, parts: NetworkParts) -> None:
         self._parts = parts
         informers = parts.informers
-        # Only a bridge has routes to other nodes. Every change of a Node goes to all agents that watch them.
-        self._nodes = informers.informer(NODES) if parts.bridge is not None else None
+        # For the routes to other nodes. Every change of a Node goes to all agents that watch them.
+        self._nodes = informers.informer(NODES)
         self._services = informers.informer(SERVICES)
         self._slices = informers.informer(ENDPOINT_SLICES, indexes={_BY_SERVICE: _service_of})
-        self._routes = Routes(route_protocol(parts.agent), {})
+        self._routes = Routes(route_protocol(parts.network.agent), {})
         self._has_dns = False
         self._replaced: dict[NamespacedName, Target] = {}
         self._nodes_changed = asyncio.Event()
@@ -78,14 +75,6 @@ class ServiceNetwork:
         # Called when the condition may have changed.
         self.on_condition: Callable[[], None] = lambda: None
         self.writer.on_result = self._report
-        if parts.bridge is not None:
-            parts.bridge.on_change = self.writer.changed
-
-    @property
-    def gateway(self) -> str:
-        """The address of the node on the bridge; empty until it is known."""
-        bridge = self._parts.bridge
-        return str(bridge.range[1]) if bridge is not None and bridge.range is not None else ""
 
     @property
     def is_in_force(self) -> bool:
@@ -109,15 +98,11 @@ class ServiceNetwork:
 
     def state(self) -> NetworkState:
         """Return what the rules follow from."""
-        bridge = self._parts.bridge
-        records = bridge.records.pods.values() if bridge is not None else ()
-        pods = [(port, record.address) for record in records for port in record.host_ports]
+        network = self._parts.network
         return NetworkState(
-            agent=self._parts.agent,
-            bridge=bridge.bridge if bridge is not None and bridge.range is not None else "",
-            pod_range=str(bridge.range) if bridge is not None and bridge.range is not None else "",
+            agent=network.agent,
+            pod_range=str(network.range) if network.range is not None else "",
             other_ranges=tuple(self._routes.gateways),
-            host_ports=tuple(sorted(pods, key=lambda item: (item[0].port, item[0].protocol, item[1]))),
             services=service_ports(
                 self._services.lister.list(), self._slices.lister.list(), self._parts.node_name, self._replaced
             ),
@@ -125,9 +110,8 @@ class ServiceNetwork:
 
     async def run(self) -> None:
         """Follow the API until cancelled."""
-        if self._nodes is not None:
-            self._nodes.add_handler(lambda _old, _new: self._nodes_changed.set())
-            await self._nodes.wait_for_sync()
+        self._nodes.add_handler(lambda _old, _new: self._nodes_changed.set())
+        await self._nodes.wait_for_sync()
         for informer in (self._services, self._slices):
             informer.add_handler(self._service_changed)
         for waiting in (self._services, self._slices):
@@ -158,18 +142,17 @@ class ServiceNetwork:
                     await self._nodes_changed.wait()
 
     async def _set_up(self, *, is_first: bool) -> bool:
-        """Set up the bridge and the routes; return whether everything that is needed once is there."""
-        bridge, parts = self._parts.bridge, self._parts
-        if bridge is not None:
-            own = next((node for node in self._known_nodes() if node.metadata.name == parts.node_name), None)
-            cidr = _range_of(own) if own is not None else ""
-            if not cidr:
-                raise RuntimeFailure("the Node has no podCIDR: the controllers need --allocate-node-cidrs")
-            await bridge.use_range(cidr)
-            if is_first:
-                await self._route_services(bridge)
-                await self._relay_api_server()
-                await self._serve_dns()
+        """Set up the gateway and the routes; return whether everything that is needed once is there."""
+        parts = self._parts
+        own = next((node for node in self._nodes.lister.list() if node.metadata.name == parts.node_name), None)
+        cidr = _range_of(own) if own is not None else ""
+        if not cidr:
+            raise RuntimeFailure("the Node has no podCIDR: the controllers need --allocate-node-cidrs")
+        await parts.network.use_range(cidr)
+        if is_first:
+            await self._route_services()
+            await self._relay_api_server()
+            await self._serve_dns()
         others = dict(self._other_ranges())
         if is_first:
             # Those of an earlier run.
@@ -180,8 +163,9 @@ class ServiceNetwork:
         self._routes = routes
         return True
 
-    async def _route_services(self, bridge: BridgeNetwork) -> None:
-        assert bridge.range is not None
+    async def _route_services(self) -> None:
+        network = self._parts.network
+        assert network.range is not None
         try:
             found = await self._parts.client.get(SERVICE_CIDRS, "kubernetes", "")
         except APIError as error:
@@ -190,17 +174,17 @@ class ServiceNetwork:
             return
         for cidr in (found.get("spec") or {}).get("cidrs") or ():
             if ":" not in cidr:
-                await run_step(service_route(bridge.bridge, cidr, bridge.range))
+                await run_step(service_route(network.link, cidr, network.range))
 
     async def _relay_api_server(self) -> None:
         host, port = self._parts.api_server
         if not _is_loopback(host):
             return
         relay = Relay(Target(host, port), self._parts.tasks)
-        self._replaced[KUBERNETES] = await relay.start(self.gateway)
+        self._replaced[KUBERNETES] = await relay.start(self._parts.network.gateway)
 
     async def _serve_dns(self) -> None:
-        """Serve DNS on the bridge; while the port is taken, Pods have the node's resolvers."""
+        """Serve DNS at the gateway; while the port is taken, Pods have the node's resolvers."""
         zone = Zone(
             service=lambda namespace, name: self._services.lister.get(name, namespace),
             slices=lambda namespace, name: self._slices.lister.by_index(_BY_SERVICE, NamespacedName(namespace, name)),
@@ -210,11 +194,11 @@ class ServiceNetwork:
         )
         server = DnsServer(zone, _resolvers, self._parts.clock, self._parts.tasks)
         try:
-            await server.start(self.gateway)
+            await server.start(self._parts.network.gateway)
         except OSError as error:
-            _log.warning("no DNS is served", extra=fields(address=self.gateway, error=str(error)))
+            _log.warning("no DNS is served", extra=fields(address=self._parts.network.gateway, error=str(error)))
             return
-        self._replaced[KUBE_DNS] = Target(self.gateway, DNS_PORT)
+        self._replaced[KUBE_DNS] = Target(self._parts.network.gateway, DNS_PORT)
         self._has_dns = True
 
     @property
@@ -224,16 +208,13 @@ class ServiceNetwork:
             return ()
         service = self._services.lister.get(KUBE_DNS.name, KUBE_DNS.namespace)
         address = ((service or {}).get("spec") or {}).get("clusterIP") or ""
-        return (address if address and address != NONE else self.gateway,)
-
-    def _known_nodes(self) -> Sequence[Node]:
-        return () if self._nodes is None else self._nodes.lister.list()
+        return (address if address and address != NONE else self._parts.network.gateway,)
 
     def _other_ranges(self) -> Iterator[tuple[str, str]]:
         """Yield the ranges of other nodes, with the addresses of those nodes; several agents may share a machine."""
         own: set[str] = set()
         others: list[tuple[str, set[str]]] = []
-        for node in self._known_nodes():
+        for node in self._nodes.lister.list():
             addresses = {item.address for item in node.status.addresses if item.type == "InternalIP"}
             if node.metadata.name == self._parts.node_name:
                 own = addresses
@@ -241,7 +222,7 @@ class ServiceNetwork:
                 others.append((_range_of(node), addresses))
         for cidr, addresses in others:
             usable = sorted(address for address in addresses if ":" not in address)
-            # An agent on this machine has a bridge here, with a route of its own.
+            # An agent on this machine has routes of its own here.
             if usable and not addresses & own and not _is_loopback(usable[0]):
                 yield cidr, usable[0]
 

@@ -1,1 +1,1 @@
-"""Container runtimes with one interface: child processes, runc, CRI, and simulated containers."""
+"""Container runtimes with one interface: child processes, CRI, and simulated containers."""

@@ -26,7 +26,6 @@ UNKNOWN_EXIT_CODE: Final = 255
 # The exit code of a container that could not start, as in containerd.
 START_ERROR_CODE: Final = 128
 START_ERROR: Final = "StartError"
-OOM_KILLED: Final = "OOMKilled"
 
 
 class RuntimeFailure(Exception):  # noqa: N818 - named for what it means to a container
@@ -145,15 +144,6 @@ class Dns:
     servers: tuple[str, ...] = ()
     searches: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
-
-    def to_file(self) -> str:
-        """Return the file's text."""
-        lines = [f"nameserver {server}" for server in self.servers]
-        if self.searches:
-            lines.append(f"search {' '.join(self.searches)}")
-        if self.options:
-            lines.append(f"options {' '.join(self.options)}")
-        return "".join(f"{line}\n" for line in lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +275,7 @@ class Runtime(Protocol):
 
     @property
     def name(self) -> str:
-        """The scheme of container IDs, as in `runc://…`."""
+        """The scheme of container IDs, as in `containerd://…`."""
 
     @property
     def version(self) -> str:

@@ -1,4 +1,4 @@
-"""CPU time and memory of containers and of the machine, from the texts of cgroups and of /proc. Pure."""
+"""CPU time and memory of containers and of the machine, from the texts of /proc. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 _NANOSECONDS = 1_000_000_000
-_MICROSECONDS = 1_000
 # Fields of /proc/<pid>/stat after the name of the program, in which there may be spaces.
 _OWN_TIMES = slice(11, 13)
 _CHILD_TIMES = slice(13, 15)
@@ -39,28 +38,13 @@ def total(parts: Iterable[Usage]) -> Usage:
 
 
 def parse_counters(text: str) -> dict[str, int]:
-    """Return the numbers of lines such as `inactive_file 4096`, or `MemTotal: 16 kB` in bytes."""
+    """Return the numbers of lines such as `MemTotal: 16 kB` in bytes."""
     found = {}
     for line in text.splitlines():
         name, *words = line.split()
         if words and words[0].isdigit():
             found[name.rstrip(":")] = int(words[0]) * (1024 if words[1:] == ["kB"] else 1)
     return found
-
-
-def unified_usage(cpu_stat: str, memory_current: str, memory_stat: str) -> Usage:
-    """Return the usage of a cgroup of version 2; raises ValueError or KeyError for other texts."""
-    memory = parse_counters(memory_stat)
-    cpu = parse_counters(cpu_stat)["usage_usec"] * _MICROSECONDS
-    return _group_usage(cpu, int(memory_current), memory.get("inactive_file", 0), memory.get("anon", 0))
-
-
-def version_1_usage(cpu_usage: str, memory_usage: str, memory_stat: str) -> Usage:
-    """Return the usage of a cgroup of version 1; raises ValueError for other texts."""
-    memory = parse_counters(memory_stat)
-    return _group_usage(
-        int(cpu_usage), int(memory_usage), memory.get("total_inactive_file", 0), memory.get("total_rss", 0)
-    )
 
 
 def _group_usage(cpu: int, memory: int, inactive_file: int, rss: int) -> Usage:

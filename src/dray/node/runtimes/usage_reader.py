@@ -1,4 +1,4 @@
-"""Reads the CPU time and memory of cgroups, of processes without one, and of the machine."""
+"""Reads the CPU time and memory of processes, and of the machine."""
 
 from __future__ import annotations
 
@@ -13,25 +13,10 @@ from dray.node.runtimes.usage import (
     machine_usage,
     parse_process,
     processes_usage,
-    unified_usage,
-    version_1_usage,
 )
 from dray.node.streams.listening_ports import descendants
 
 PROC: Final = Path("/proc")
-
-
-def read_group(path: str, root: Path) -> Usage | None:
-    """Return the usage of a cgroup; None if it does not exist or has no controllers for CPU and memory."""
-    try:
-        if (root / "cgroup.controllers").exists():
-            folder = root / path
-            return unified_usage(*map(_text, (folder / "cpu.stat", folder / "memory.current", folder / "memory.stat")))
-        memory = root / "memory" / path
-        cpu = root / "cpuacct" / path / "cpuacct.usage"
-        return version_1_usage(*map(_text, (cpu, memory / "memory.usage_in_bytes", memory / "memory.stat")))
-    except (OSError, ValueError, KeyError):
-        return None
 
 
 def read_processes(first: int, proc: Path = PROC) -> Usage | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Final
@@ -37,8 +36,6 @@ _PREPARE_EVENTS: Final = ("FailedPrepareDynamicResources", "WaitingForDevices")
 _VOLUME_EVENTS: Final = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
 _START_EVENTS: Final = ("FailedCreatePodSandBox", "FailedSync", "Failed")
 _PREEMPTED: Final = "Preempted"
-# As the node agent reports a registry that it cannot reach.
-_LOAD_COMMAND: Final = re.compile(r" \(without the registry, [^:]*: (dray image [^)]*)\)?.*")
 # Exit code of a process that was killed: 128 and the signal.
 _KILLED: Final = 137
 _MESSAGE_MAX: Final = 240
@@ -181,12 +178,9 @@ def _waiting_container(snapshot: Snapshot, pod: Pod, _events: Sequence[ObjectEve
         if reason in _IMAGE_REASONS:
             image = _image(pod, status)
             similar = nearest(image, _images(snapshot, pod.spec.node_name or ""))
-            command = _LOAD_COMMAND.search(waiting.message or "")
-            text = f"has no image {image} for {where}: {_short(_LOAD_COMMAND.sub('', waiting.message or '')) or reason}"
+            text = f"has no image {image} for {where}: {_short(waiting.message or '') or reason}"
             if similar:
                 hint = f'use image "{similar}", which is on the node'
-            elif command is not None:
-                hint = f"correct the image, or load it on {pod.spec.node_name}: {command.group(1)}"
             else:
                 hint = "correct the image, or load it on the node"
             return Verdict(Stage.IMAGE, text, hint)

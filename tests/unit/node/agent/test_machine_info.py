@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dray.node.agent.machine_info import read_machine
-from dray.node.network.links import bridge_name
+from dray.node.network.links import link_name
 
 
 def test_the_machine_is_read() -> None:
@@ -24,8 +24,8 @@ def test_the_machine_is_read() -> None:
 @pytest.mark.parametrize(
     ("addresses", "expected"),
     [
-        ({"lo": "127.0.0.1", bridge_name("agent"): "10.244.0.1"}, "127.0.0.1"),
-        ({"lo": "127.0.0.1", bridge_name("agent"): "10.244.0.1", "cable": "10.99.0.1"}, "10.99.0.1"),
+        ({"lo": "127.0.0.1", link_name("agent"): "10.244.0.1"}, "127.0.0.1"),
+        ({"lo": "127.0.0.1", link_name("agent"): "10.244.0.1", "cable": "10.99.0.1"}, "10.99.0.1"),
         ({"lo": "127.0.0.1", "dray0": "10.99.0.1"}, "10.99.0.1"),
     ],
 )

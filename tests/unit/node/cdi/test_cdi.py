@@ -13,7 +13,6 @@ import yaml
 
 from dray.api.cdi import CdiError, ContainerEdits
 from dray.node.cdi.cache import CdiCache
-from dray.node.cdi.edits import apply_edits, merge_environment
 
 CONFIG: dict[str, Any] = {
     "process": {"env": ["PATH=/bin", "A=old"], "user": {"uid": 0, "gid": 0}},
@@ -136,75 +135,3 @@ def test_a_device_that_the_host_does_not_have(folders: tuple[Path, Path], node: 
 
 
 # --- Editing a configuration. ---
-
-
-def test_variables_replace_those_of_the_same_name_in_place() -> None:
-    result = apply_edits(CONFIG, edits(env=["A=new", "B=1"]))
-    assert result["process"]["env"] == ["PATH=/bin", "A=new", "B=1"]
-    assert CONFIG["process"]["env"] == ["PATH=/bin", "A=old"]
-    assert merge_environment([], ["A=b=c"]) == ["A=b=c"]
-
-
-def test_devices_are_made_and_allowed() -> None:
-    node = {"path": "/dev/x", "type": "c", "major": 1, "minor": 3, "fileMode": 0o660, "permissions": "rw"}
-    result = apply_edits(CONFIG, edits(deviceNodes=[node, {"path": "/dev/y", "type": "b", "major": 8, "minor": 0}]))
-    assert result["linux"]["devices"] == [
-        {"path": "/dev/x", "type": "c", "major": 1, "minor": 3, "fileMode": 0o660},
-        {"path": "/dev/y", "type": "b", "major": 8, "minor": 0},
-    ]
-    assert result["linux"]["resources"]["devices"] == [
-        {"allow": True, "type": "c", "major": 1, "minor": 3, "access": "rw"},
-        {"allow": True, "type": "b", "major": 8, "minor": 0, "access": "rwm"},
-    ]
-
-
-def test_a_device_belongs_to_the_user_who_is_not_root() -> None:
-    config = {**CONFIG, "process": {"user": {"uid": 1000, "gid": 1001}}}
-    node = {"path": "/dev/x", "type": "c", "major": 1, "minor": 3}
-    assert apply_edits(config, edits(deviceNodes=[node]))["linux"]["devices"][0]["uid"] == 1000
-    owned = apply_edits(config, edits(deviceNodes=[{**node, "uid": 7, "gid": 8}]))["linux"]["devices"][0]
-    assert (owned["uid"], owned["gid"]) == (7, 8)
-
-
-def test_a_pipe_has_no_numbers_and_needs_no_permission() -> None:
-    result = apply_edits(CONFIG, edits(deviceNodes=[{"path": "/run/p", "type": "p"}]))
-    assert result["linux"]["devices"] == [{"path": "/run/p", "type": "p"}]
-    assert "resources" not in result["linux"]
-
-
-def test_a_later_device_at_the_same_path_replaces_the_earlier() -> None:
-    nodes = [{"path": "/dev/x", "type": "c", "major": 1, "minor": minor} for minor in (1, 2)]
-    assert [item["minor"] for item in apply_edits(CONFIG, edits(deviceNodes=nodes))["linux"]["devices"]] == [2]
-
-
-def test_mounts_replace_each_other_and_outer_ones_come_first() -> None:
-    mounts = [
-        {"hostPath": "/h1", "containerPath": "/a/b/c", "options": ["ro", "bind"]},
-        {"hostPath": "/h2", "containerPath": "/a"},
-        {"hostPath": "tmpfs", "containerPath": "/a/b", "type": "tmpfs"},
-        {"hostPath": "/h3", "containerPath": "/a"},
-    ]
-    assert apply_edits(CONFIG, edits(mounts=mounts))["mounts"] == [
-        {"destination": "/proc", "source": "proc", "type": "proc"},
-        {"destination": "/a", "source": "/h3"},
-        {"destination": "/a/b", "source": "tmpfs", "type": "tmpfs"},
-        {"destination": "/a/b/c", "source": "/h1", "options": ["ro", "bind"]},
-    ]
-
-
-def test_hooks_groups_and_cache_classes() -> None:
-    content = edits(
-        hooks=[{"hookName": "createContainer", "path": "/bin/h", "args": ["h", "1"], "env": ["A=1"], "timeout": 5}],
-        intelRdt={"closID": "gold", "l3CacheSchema": "L3:0=f", "enableMBM": True},
-        additionalGids=[0, 44, 44, 45],
-    )
-    result = apply_edits(CONFIG, content)
-    assert result["hooks"] == {
-        "createContainer": [{"path": "/bin/h", "args": ["h", "1"], "env": ["A=1"], "timeout": 5}]
-    }
-    assert result["linux"]["intelRdt"] == {"closID": "gold", "l3CacheSchema": "L3:0=f", "enableMBM": True}
-    assert result["process"]["user"]["additionalGids"] == [44, 45]
-
-
-def test_nothing_to_edit_changes_nothing() -> None:
-    assert apply_edits(CONFIG, ContainerEdits()) == CONFIG

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dray.client.shared_informers import SharedInformerFactory
 from dray.node.network import rule_writer
+from dray.node.network.pod_network import RoutedNetwork
 from dray.node.network.service_network import CONDITION, NetworkParts, ServiceNetwork
 from dray.node.runtimes.runtime import RuntimeFailure
 from dray.runtime.system import SystemClock
@@ -16,13 +18,12 @@ from dray.runtime.tasks import ChildTasks
 
 
 @pytest.mark.behaviour("SV-45")
-async def test_the_condition_says_why_services_are_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_condition_says_why_services_are_not_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     client: Any = None
     clock = SystemClock()
     informers = SharedInformerFactory(client, clock, random.Random(1))
-    network = ServiceNetwork(
-        NetworkParts(client, informers, clock, ChildTasks("test"), "n", "/agent", ("192.0.2.1", 6443))
-    )
+    own = RoutedNetwork(tmp_path / "network", tmp_path / "net.d")
+    network = ServiceNetwork(NetworkParts(client, informers, clock, ChildTasks("test"), "n", ("192.0.2.1", 6443), own))
     reported: list[tuple[str, ...]] = []
     network.on_condition = lambda: reported.append(network.condition())
     assert network.condition()[:2] == (CONDITION, "False")

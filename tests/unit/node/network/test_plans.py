@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from dray.api.document import NamespacedName
-from dray.node.network.addresses import AddressesExhaustedError, PodRecords
-from dray.node.network.cni_plan import invocations, result_addresses
-from dray.node.network.host_ports import HostPort
-from dray.node.network.links import Routes, bridge_name, parse_routes, pod_steps, veth_name
+from dray.node.network.links import Routes, gateway_steps, link_name, parse_routes
+from dray.node.network.pod_network import configuration
 from dray.node.network.rules import NetworkState, chain_prefix, cleanup_steps, jumps, own_chains, restore_step
 from dray.node.network.service_ports import ServicePort, Target, service_ports
 
@@ -19,45 +17,29 @@ NETWORK = IPv4Network("10.244.3.0/29")
 
 
 @pytest.mark.behaviour("SV-51")
-def test_addresses_are_kept_and_not_reused_at_once() -> None:
-    records = PodRecords().with_pod("a", NETWORK).with_pod("b", NETWORK)
-    assert [records.pods[uid].address for uid in "ab"] == ["10.244.3.2", "10.244.3.3"]
-    assert records.with_pod("a", NETWORK) == records
-    again = records.without("a").with_pod("c", NETWORK)
-    assert again.pods["c"].address == "10.244.3.4"
-    full = again.with_pod("d", NETWORK).with_pod("e", NETWORK).with_pod("f", NETWORK)
-    # The network, the gateway and the broadcast address are nobody's.
-    assert sorted(record.address for record in full.pods.values()) == [f"10.244.3.{n}" for n in (2, 3, 4, 5, 6)]
-    with pytest.raises(AddressesExhaustedError, match=r"no IP addresses available in range set: 10.244.3.1-10.244.3.6"):
-        full.with_pod("g", NETWORK)
-    # A Node with another range gives its Pods other addresses.
-    assert full.with_pod("a", IPv4Network("10.244.9.0/24")).pods["a"].address == "10.244.9.2"
-
-
-@pytest.mark.behaviour("SV-51")
-def test_records_survive_a_restart() -> None:
-    ports = (HostPort(8080, 80, "TCP", "192.0.2.1"),)
-    records = PodRecords().with_pod("a", NETWORK, ports).with_pod("b", NETWORK)
-    assert PodRecords.from_document(records.to_document()) == records
-
-
-@pytest.mark.behaviour("SV-51")
 def test_names_of_links_fit_and_differ_between_agents() -> None:
-    names = {bridge_name("/a"), bridge_name("/b"), veth_name("/a", "u"), veth_name("/b", "u"), veth_name("/a", "v")}
-    assert len(names) == 5
+    names = {link_name("/a"), link_name("/b")}
+    assert len(names) == 2
     assert all(len(name) <= 15 for name in names)
 
 
-@pytest.mark.behaviour("SV-51")
-def test_a_pod_has_its_address_alone_and_the_bridge_as_gateway() -> None:
-    steps = pod_steps("br", "veth1", "/ns", "10.244.3.2", "10.244.3.1", 1400)
-    assert "mtu 1400 type veth peer name eth0 mtu 1400 netns /ns" in " ".join(steps[1].argv)
-    assert steps[-1].stdin.splitlines() == [
-        "address replace 10.244.3.2/32 dev eth0",
-        "link set eth0 up",
-        "route replace 10.244.3.1 dev eth0 scope link",
-        "route replace default via 10.244.3.1 dev eth0",
+@pytest.mark.behaviour("SV-51", "SV-53")
+def test_a_pod_has_its_address_alone_and_the_node_as_gateway() -> None:
+    assert [" ".join(step.argv) for step in gateway_steps("dray0", NETWORK)] == [
+        "ip link add dray0 type bridge",
+        "ip address replace 10.244.3.1/32 dev dray0",
+        "ip link set dray0 up",
     ]
+    found = configuration("dray0", NETWORK, 1400, "/addresses")
+    pods, ports = found["plugins"]
+    assert (pods["type"], pods["mtu"], pods["ipMasq"]) == ("ptp", 1400, False)
+    assert pods["ipam"] == {
+        "type": "host-local",
+        "dataDir": "/addresses",
+        "ranges": [[{"subnet": "10.244.3.0/29", "gateway": "10.244.3.1"}]],
+        "routes": [{"dst": "0.0.0.0/0"}],
+    }
+    assert (ports["type"], ports["capabilities"]) == ("portmap", {"portMappings": True})
 
 
 @pytest.mark.behaviour("SV-51")
@@ -187,21 +169,15 @@ def test_node_ports_are_masqueraded_unless_they_stay_on_the_node() -> None:
     assert [line for line in rules(services=(local,)) if "--dport 30080" in line and "MARK" in line] == []
 
 
-@pytest.mark.behaviour("SV-51", "SV-53")
-def test_pods_leave_the_cluster_with_the_nodes_address_and_host_ports_lead_to_them() -> None:
-    lines = rules(
-        bridge="br",
-        pod_range="10.244.0.0/24",
-        other_ranges=("10.244.1.0/24",),
-        host_ports=((HostPort(8080, 80, "UDP", "192.0.2.1"), "10.244.0.2"),),
-    )
+@pytest.mark.behaviour("SV-51")
+def test_pods_leave_the_cluster_with_the_nodes_address() -> None:
+    lines = rules(pod_range="10.244.0.0/24", other_ranges=("10.244.1.0/24",))
     out = [line for line in lines if line.startswith("-A POSTROUTING -s")]
     assert out == [
-        "-A POSTROUTING -s 10.244.0.0/24 ! -o br -d 10.244.1.0/24 -j RETURN",
-        "-A POSTROUTING -s 10.244.0.0/24 ! -o br -j MASQUERADE",
+        "-A POSTROUTING -s 10.244.0.0/24 -d 10.244.1.0/24 -j RETURN",
+        "-A POSTROUTING -s 10.244.0.0/24 ! -d 10.244.0.0/24 -j MASQUERADE",
     ]
-    assert "-A HOSTPORTS -d 192.0.2.1/32 -p udp -m udp --dport 8080 -j DNAT --to-destination 10.244.0.2:80" in lines
-    assert {"-A FORWARD -i br -j ACCEPT", "-A FORWARD -o br -j ACCEPT"} <= set(lines)
+    assert {"-A FORWARD -s 10.244.0.0/24 -j ACCEPT", "-A FORWARD -d 10.244.0.0/24 -j ACCEPT"} <= set(lines)
 
 
 @pytest.mark.behaviour("SV-40", "SV-44")
@@ -222,28 +198,3 @@ def test_only_chains_of_the_agent_are_touched_and_old_ones_are_removed() -> None
         f"*nat\n:{prefix}SERVICES - [0:0]\n:{prefix}OLD - [0:0]\n-X {prefix}SERVICES\n-X {prefix}OLD\nCOMMIT\n"
     )
     assert all(rule.startswith(f"-j {prefix}") for _, _, rule in jumps("agent"))
-
-
-# --- CNI. ---
-
-
-@pytest.mark.behaviour("SV-52")
-def test_plugins_get_what_cni_says() -> None:
-    plugins = [{"type": "bridge", "bridge": "x"}, {"type": "portmap", "capabilities": {"portMappings": True}}]
-    record = {
-        "configuration": {"cniVersion": "1.0.0", "name": "net", "plugins": plugins},
-        "pod": ["ns", "p"],
-        "ports": [{"hostPort": 1, "containerPort": 2, "protocol": "tcp"}],
-    }
-    first, second = invocations("ADD", "uid", "/ns", record)
-    assert first.plugin == "bridge"
-    assert first.configuration(None) == {"type": "bridge", "bridge": "x", "cniVersion": "1.0.0", "name": "net"}
-    assert first.environment["CNI_COMMAND"] == "ADD"
-    assert first.environment["CNI_IFNAME"] == "eth0"
-    assert first.environment["CNI_NETNS"] == "/ns"
-    assert "K8S_POD_NAME=p" in first.environment["CNI_ARGS"].split(";")
-    result = {"ips": [{"address": "10.1.0.2/24"}]}
-    assert second.configuration(result)["prevResult"] == result
-    assert second.configuration(result)["runtimeConfig"] == {"portMappings": record["ports"]}
-    assert [item.plugin for item in invocations("DEL", "uid", "/ns", record)] == ["portmap", "bridge"]
-    assert result_addresses(result) == ("10.1.0.2",)

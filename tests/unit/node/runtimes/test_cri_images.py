@@ -23,7 +23,7 @@ from dray.node.runtimes.cri.images import (
     sandbox_images,
 )
 from dray.node.runtimes.cri.translate import has_systemd_cgroups, with_image_user
-from dray.node.runtimes.images.references import read_keyring
+from dray.node.runtimes.image_references import read_keyring
 from dray.node.runtimes.runtime import ImageFailure, ImageRequest, RuntimeFailure, Sandbox, Security
 from dray.rpc.pb.cri.v1 import api_pb2 as pb
 from dray.runtime.system import SystemClock

@@ -1,4 +1,4 @@
-"""Usage from the texts of cgroups and of /proc."""
+"""Usage from the texts of /proc."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from dray.node.runtimes.usage import Usage, machine_usage, parse_process, processes_usage, total
-from dray.node.runtimes.usage_reader import read_group, read_machine_usage, read_processes
+from dray.node.runtimes.usage_reader import read_machine_usage, read_processes
 
-GROUP = "dray/podu/c"
 STAT = "{pid} ({name}) S {parent} 1 1 0 -1 4194560 500 900 0 0 {user} {system} {ended} 0 20 0 1 0 100 5000000 {pages} 0"
 
 
@@ -18,36 +17,6 @@ def write(root: Path, files: dict[str, str]) -> None:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
-
-
-@pytest.mark.behaviour("EX-48")
-def test_a_cgroup_of_version_2(tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        {
-            "cgroup.controllers": "cpu memory\n",
-            f"{GROUP}/cpu.stat": "usage_usec 2500\nuser_usec 2000\n",
-            f"{GROUP}/memory.current": "10000\n",
-            f"{GROUP}/memory.stat": "anon 3000\nfile 7000\ninactive_file 4000\n",
-        },
-    )
-    assert read_group(GROUP, tmp_path) == Usage(2_500_000, 10_000, 6_000, 3_000)
-    assert read_group("dray/other", tmp_path) is None
-
-
-@pytest.mark.behaviour("EX-48")
-def test_a_cgroup_of_version_1_and_a_working_set_that_is_never_negative(tmp_path: Path) -> None:
-    write(
-        tmp_path,
-        {
-            f"cpuacct/{GROUP}/cpuacct.usage": "123\n",
-            f"memory/{GROUP}/memory.usage_in_bytes": "1000\n",
-            f"memory/{GROUP}/memory.stat": "rss 1\ntotal_rss 700\ntotal_inactive_file 4000\n",
-        },
-    )
-    assert read_group(GROUP, tmp_path) == Usage(123, 1000, 0, 700)
-    (tmp_path / f"cpuacct/{GROUP}/cpuacct.usage").write_text("")
-    assert read_group(GROUP, tmp_path) is None
 
 
 @pytest.mark.behaviour("EX-48")

@@ -358,15 +358,6 @@ def test_a_missing_image() -> None:
     )
 
 
-def test_an_image_whose_registry_cannot_be_reached() -> None:
-    load = "dray image --root-dir=/var/lib/kubelet load busybox"
-    message = f"Failed to pull image: no such host (without the registry, load the image on the node: {load})"
-    assert said(placed(waits("ImagePullBackOff", message))) == (
-        "has no image i for container c on node-a: Failed to pull image: no such host; "
-        f"correct the image, or load it on node-a: {load}"
-    )
-
-
 @pytest.mark.parametrize(
     ("ended", "text"),
     [

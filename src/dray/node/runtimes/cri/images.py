@@ -15,11 +15,11 @@ import grpc
 import grpc.aio
 
 from dray.lib.clock import Clock
-from dray.node.runtimes.images.model import ImageError
-from dray.node.runtimes.images.references import (
+from dray.node.runtimes.image_references import (
     ANONYMOUS,
     NO_CREDENTIALS,
     Credentials,
+    ImageError,
     Keyring,
     Reference,
     parse_reference,

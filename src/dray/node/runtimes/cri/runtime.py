@@ -32,7 +32,7 @@ from dray.node.runtimes.cri.translate import (
     usage_of,
     with_image_user,
 )
-from dray.node.runtimes.images.references import NO_CREDENTIALS, Keyring
+from dray.node.runtimes.image_references import NO_CREDENTIALS, Keyring
 from dray.node.runtimes.pod_cgroup import pod_group, remove_group, write_group
 from dray.node.runtimes.runtime import (
     START_ERROR,
@@ -92,6 +92,8 @@ class CriSettings:
     root: Path
     # Whether Pods share the node's network, also those that do not ask for it.
     shares_network: bool = False
+    # Whether Pods have a network, whatever the runtime says at the start.
+    has_network: bool = False
     # Credentials of the node for registries.
     keyring: Keyring = NO_CREDENTIALS
     pulls_max: int = 1
@@ -145,6 +147,7 @@ class CriRuntime:
         version = await self._call(self._runtime.Version, pb.VersionRequest(version="v1"))
         self._name, self._version = version.runtime_name, version.runtime_version
         status = await self._call(self._runtime.Status, pb.StatusRequest(verbose=True))
+        self._check_network(status.status)
         info = dict(status.info)
         self._knows_cdi, self._sandbox_images = knows_cdi(self._name, info), sandbox_images(info)
         # systemd would have to make them.
@@ -159,6 +162,15 @@ class CriRuntime:
             tasks.spawn(self._rotate_forever(), "CRI log rotation"),
         ]
         return records
+
+    def _check_network(self, status: pb.RuntimeStatus) -> None:
+        """Say what to do if only Pods on the node's network can run: a runtime is installed without a network."""
+        reason = next(
+            (item.message for item in status.conditions if item.type == "NetworkReady" and not item.status), ""
+        )
+        if reason and not self._settings.has_network:
+            text = "Pods will not start: configure a CNI network, or use --pod-network=host or --pod-network=routed"
+            _log.warning(text, extra=fields(reason=reason))
 
     async def _adopt(self, item: pb.Container) -> ContainerRecord | None:
         if item.state == pb.CONTAINER_CREATED:

@@ -30,7 +30,7 @@ from dray.node.runtimes.runtime import (
 )
 from dray.node.runtimes.shim.exec_process import Command
 from dray.node.runtimes.shim.program import set_identity
-from dray.node.runtimes.shim.runtime import ShimRuntime, TrackedContainer, end_group
+from dray.node.runtimes.shim.runtime import ShimRuntime, TrackedContainer
 from dray.node.topology.machine import parse_cpus
 from dray.node.untrusted_files import remove_tree
 from dray.rpc.remote_command.messages import StreamOptions
@@ -158,10 +158,6 @@ class ProcessRuntime(ShimRuntime):
         job = orjson.loads((item.folder / "job.json").read_bytes())
         env = dict(job["env"]) | ({"TERM": "xterm"} if options.tty else {})
         return Command(list(command), job["directory"], env, preparation(job))
-
-    async def lost(self, container_id: str, folder: Path) -> None:
-        """Kill the rest of the process group."""
-        end_group(folder)
 
     def _environment(self, spec: ContainerSpec) -> dict[str, str]:
         base = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}

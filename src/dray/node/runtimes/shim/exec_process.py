@@ -35,9 +35,6 @@ class Command:
     directory: str | Path
     env: Mapping[str, str] | None = None
     prepare: Callable[[], None] | None = None
-    # Return the failure of a command that has ended, None if it is the command's own code.
-    explain: Callable[[int], StreamEnd | None] = lambda _code: None
-    clean_up: Callable[[], None] = lambda: None
 
 
 class ExecProcess:
@@ -176,7 +173,7 @@ class ExecProcess:
         if self._end is None:
             # Negative for a signal.
             code = self._process.wait()
-            self._end = self._command.explain(code) or StreamEnd(code if code >= 0 else 128 - code)
+            self._end = StreamEnd(code if code >= 0 else 128 - code)
         return self._end
 
     def _reap(self) -> None:
@@ -214,10 +211,6 @@ class ExecProcess:
         if not self._ended.is_set():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
-
-    def clean_up(self) -> None:
-        """Remove what the command needed; the process has ended."""
-        self._command.clean_up()
 
     def _close_stdin(self) -> None:
         if self._stdin >= 0:

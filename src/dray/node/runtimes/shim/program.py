@@ -23,7 +23,6 @@ import json
 import os
 import select
 import signal
-import stat
 import struct
 import sys
 import termios
@@ -59,16 +58,6 @@ STDIN_BACKLOG_MAX: Final = 256 * 1024
 FLUSH_SECONDS: Final = 5.0
 
 _SET_CHILD_SUBREAPER: Final = 36
-_NEW_NAMESPACE: Final = 0x00020000
-_RECURSIVE_SLAVE: Final = 0x4000 | 0x80000
-_RECURSIVE_BIND: Final = 0x4000 | 0x1000
-_RECURSIVE_SHARED: Final = 0x4000 | 0x100000
-# System calls that the C library may not have, with the same numbers on all machines, and their flags.
-_OPEN_TREE: Final = 428
-_MOVE_MOUNT: Final = 429
-_CURRENT_FOLDER: Final = -100
-_CLONE_TREE: Final = 0x1 | 0x8000
-_EMPTY_PATH: Final = 0x4
 _LOG_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
 _Job = dict[str, Any]
 _libc: Final = ctypes.CDLL(None, use_errno=True)
@@ -103,7 +92,7 @@ def main(path: str) -> None:
     _say({"pid": pid, "startedAt": time.time_ns()})
     status = ContainerMonitor(pid, streams, control, wakeup, log, attach).run()
     _end_descendants()
-    _record_end(job, status)
+    _record_end(status)
 
 
 def _say(message: _Job) -> None:
@@ -140,7 +129,7 @@ class Streams:
         self.stdin = -1
         self.is_terminal = bool(job.get("tty"))
         self.once = bool(job.get("stdinOnce"))
-        # For the container; -1 stands for the null device, and is not used by runc with a terminal.
+        # For the container; -1 stands for the null device.
         self.ends: list[int] = [-1, -1, -1]
         if self.is_terminal:
             return
@@ -168,8 +157,7 @@ def start(job: _Job) -> tuple[int, Streams]:
     """Start the container; return its process ID and its streams."""
     streams = Streams(job)
     try:
-        begin = _start_runc if "runc" in job else _start_process
-        pid = begin(job, streams)
+        pid = _start_process(job, streams)
     finally:
         streams.close_ends()
     return pid, streams
@@ -253,184 +241,10 @@ def _exec_message(job: _Job, problem: BaseException) -> str:
     return f'exec: "{name}": {problem}'
 
 
-def _start_runc(job: _Job, streams: Streams) -> int:
-    settings = job["runc"]
-    for source in job.get("slaves", ()):
-        if os.path.realpath(source) != "/":
-            _make_shared(source)
-    shared = [(_clone_shared(mount["source"]), mount["target"]) for mount in job.get("shared", ())]
-    _own_mounts()
-    for tree, target in shared:
-        _attach_tree(tree, target)
-    if "overlay" in job:
-        _mount_root(job["overlay"])
-    for subpath in job.get("subpaths", ()):
-        _mount_subpath(subpath)
-    base = [settings["binary"], "--root", settings["root"], "--log", "runc.log", "--log-format", "json"]
-    create = [*base, "create", "--bundle", job["folder"], "--pid-file", "pid"]
-    console = _listen("console") if streams.is_terminal else None
-    if console is not None:
-        create += ["--console-socket", "console"]
-    if _call([*create, settings["id"]], streams.ends) != 0:
-        raise StartError(_runc_message())
-    if console is not None:
-        streams.take_terminal(_receive_terminal(console), job)
-    with open("pid", encoding="ascii") as file:
-        pid = int(file.read())
-    if _call([*base, "start", settings["id"]], streams.ends) != 0:
-        message = _runc_message()
-        _call([*base, "delete", "--force", settings["id"]], streams.ends)
-        raise StartError(message)
-    return pid
-
-
 def _accept(listener: _socket.socket) -> _socket.socket:
     """Accept a connection, as `socket.accept` does."""
     number, _ = listener._accept()  # type: ignore[attr-defined]  # noqa: SLF001
     return _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM, 0, number)
-
-
-def _receive_terminal(console: _socket.socket) -> int:
-    """Return the terminal that runc has sent."""
-    console.settimeout(None)
-    connection = _accept(console)
-    _, ancillary, _, _ = connection.recvmsg(CHUNK_BYTES, _socket.CMSG_SPACE(4))
-    connection.close()
-    console.close()
-    for level, kind, data in ancillary:
-        if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
-            return int(struct.unpack("i", data[:4])[0])
-    raise StartError("runc sent no terminal")
-
-
-def _call(arguments: list[str], ends: list[int]) -> int:
-    """Run a program with the container's streams and wait for it."""
-    pid = os.fork()
-    if pid == 0:
-        try:
-            _standard_streams(ends)
-            os.execv(arguments[0], arguments)  # noqa: S606 - no shell is meant
-        finally:
-            os._exit(NOT_FOUND_CODE)
-    return os.waitstatus_to_exitcode(_wait_for(pid))
-
-
-def _wait_for(pid: int) -> int:
-    while True:
-        with contextlib.suppress(InterruptedError):
-            return os.waitpid(pid, 0)[1]
-
-
-def _runc_message() -> str:
-    """Return the last log message of runc."""
-    try:
-        with open("runc.log", "rb") as file:
-            lines = file.read().splitlines()
-        return str(json.loads(lines[-1])["msg"])
-    except (OSError, IndexError, ValueError, KeyError):
-        return "runc gave no reason"
-
-
-def _own_mounts() -> None:
-    """Enter a mount namespace that ends with this process, so that nothing has to be unmounted."""
-    _check(_libc.unshare(_NEW_NAMESPACE), "unshare")
-    _check(_libc.mount(None, b"/", None, _RECURSIVE_SLAVE, None), "making mounts private")
-
-
-def _make_shared(path: str) -> None:
-    """Make the host's mount at a path shared unless it is, so that it can give mounts to its copies and take theirs."""
-    path = os.path.realpath(path)
-    if not os.path.isdir(path) or _is_shared(path):
-        return
-    if path == "/":
-        # It would change how every mount of the host propagates, which is not a Pod's to decide.
-        raise StartError('path "/" is mounted on "/" but it is not a shared mount')
-    if not os.path.ismount(path):
-        _check(_libc.mount(path.encode(), path.encode(), None, _RECURSIVE_BIND, None), f"bind mount of {path}")
-    _check(_libc.mount(None, path.encode(), None, _RECURSIVE_SHARED, None), f"making {path} shared")
-
-
-def _is_shared(path: str) -> bool:
-    """Whether the mount that contains the path is shared."""
-    found, shared = "", False
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-        for line in file:
-            fields = line.split()
-            point = fields[4].encode("latin-1", "surrogateescape").decode("unicode_escape")
-            # Later mounts cover earlier ones.
-            if len(point) >= len(found) and (path == point or path.startswith(point.rstrip("/") + "/")):
-                found, shared = point, any(field.startswith("shared:") for field in fields[6 : fields.index("-")])
-    return shared
-
-
-def _clone_shared(path: str) -> int:
-    """Return a copy of a mount of the host that stays its peer when this process leaves the host's mounts."""
-    _make_shared(path)
-    tree = _libc.syscall(_OPEN_TREE, _CURRENT_FOLDER, path.encode(), _CLONE_TREE)
-    if tree < 0:
-        raise StartError(f"mount propagation from {path}: {os.strerror(ctypes.get_errno())}")
-    return int(tree)
-
-
-def _attach_tree(tree: int, target: str) -> None:
-    try:
-        if not os.path.exists(target):
-            os.mkdir(target)
-        result = _libc.syscall(_MOVE_MOUNT, tree, b"", _CURRENT_FOLDER, target.encode(), _EMPTY_PATH)
-        _check(result, "mount with propagation")
-    finally:
-        os.close(tree)
-
-
-def _mount_root(overlay: _Job) -> None:
-    # By descriptors: many long paths would not fit into the page of a mount's options.
-    lowers = [os.open(path, os.O_PATH | os.O_DIRECTORY) for path in overlay["lowers"]]
-    lower = ":".join(f"/proc/self/fd/{descriptor}" for descriptor in lowers)
-    options = f"lowerdir={lower},upperdir={overlay['upper']},workdir={overlay['work']}"
-    try:
-        _check(_libc.mount(b"overlay", overlay["target"].encode(), b"overlay", 0, options.encode()), "overlay mount")
-    finally:
-        for descriptor in lowers:
-            os.close(descriptor)
-
-
-def _mount_subpath(subpath: _Job) -> None:
-    """Mount a part of a volume by its open descriptor: no container can redirect it any more."""
-    target = subpath["target"]
-    try:
-        source = open_below(subpath["root"], subpath["path"])
-    except OSError as error:
-        raise StartError(subpath["error"]) from error
-    try:
-        if stat.S_ISDIR(os.fstat(source).st_mode):
-            os.mkdir(target)
-        else:
-            os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-        path = f"/proc/self/fd/{source}".encode()
-        _check(_libc.mount(path, target.encode(), None, _RECURSIVE_BIND, None), "subPath mount")
-    finally:
-        os.close(source)
-
-
-def open_below(root: str, path: str) -> int:
-    """Open a path below a folder without following any link."""
-    current = os.open(root, os.O_PATH | os.O_CLOEXEC)
-    for name in path.split("/"):
-        try:
-            # The descriptor of a link is no folder, so that the next step fails.
-            following = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=current)
-        finally:
-            os.close(current)
-        current = following
-    if stat.S_ISLNK(os.fstat(current).st_mode):
-        os.close(current)
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-    return current
-
-
-def _check(result: int, what: str) -> None:
-    if result != 0:
-        raise StartError(f"{what}: {os.strerror(ctypes.get_errno())}")
 
 
 # --- Running. ---
@@ -700,31 +514,16 @@ def _end_descendants() -> None:
                 os.waitpid(pid, 0)
 
 
-def _record_end(job: _Job, status: int) -> None:
-    ended: _Job = {"finishedAt": time.time_ns(), "oom": _was_out_of_memory(job)}
+def _record_end(status: int) -> None:
+    ended: _Job = {"finishedAt": time.time_ns()}
     if os.WIFSIGNALED(status):
         ended["signal"] = os.WTERMSIG(status)
         ended["code"] = 128 + ended["signal"]
     else:
         ended["code"] = os.WEXITSTATUS(status)
-    if "runc" in job:
-        settings = job["runc"]
-        _call([settings["binary"], "--root", settings["root"], "delete", "--force", settings["id"]], [-1, -1, -1])
     with open("exit.json.new", "w", encoding="utf-8") as file:
         json.dump(ended, file)
     os.rename("exit.json.new", "exit.json")
-
-
-def _was_out_of_memory(job: _Job) -> bool:
-    for path in job.get("memoryEvents", ()):
-        try:
-            with open(path, encoding="ascii") as file:
-                counts = dict(line.split()[:2] for line in file if line.strip())
-        except (OSError, ValueError):
-            continue
-        if int(counts.get("oom_kill", 0)) > 0:
-            return True
-    return False
 
 
 # --- The log. ---

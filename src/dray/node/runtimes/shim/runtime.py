@@ -19,7 +19,6 @@ import orjson
 
 from dray.lib.clock import Clock
 from dray.node.runtimes.runtime import (
-    OOM_KILLED,
     START_ERROR,
     START_ERROR_CODE,
     UNKNOWN_EXIT_CODE,
@@ -82,10 +81,6 @@ class ShimRuntime:
 
     def job(self, spec: ContainerSpec, folder: Path, container_id: str) -> dict[str, Any]:
         """Return the job of the shim; raises `RuntimeFailure`."""
-        raise NotImplementedError
-
-    async def lost(self, container_id: str, folder: Path) -> None:
-        """Kill the rest of a container whose shim has died."""
         raise NotImplementedError
 
     def remove_files(self, folder: Path) -> None:
@@ -161,13 +156,13 @@ class ShimRuntime:
         self._follow(item)
         return Started(item.record, warnings)
 
-    async def stop_container(self, container_id: str, grace_seconds: float, stop_signal: str = "SIGTERM") -> None:
-        """Send the stop signal, and SIGKILL after the grace period."""
+    async def stop_container(self, container_id: str, grace_seconds: float) -> None:
+        """Send SIGTERM, and SIGKILL after the grace period."""
         item = self._followed.get(container_id)
         if item is None or item.ended.is_set():
             return
         if grace_seconds > 0:
-            self._send(item, stop_signal)
+            self._send(item, "SIGTERM")
             if await _within(item.ended, grace_seconds):
                 return
         self._send(item, "SIGKILL")
@@ -191,7 +186,6 @@ class ShimRuntime:
         try:
             process = ExecProcess(prepared, options)
         except OSError as error:
-            prepared.clean_up()
             return FailedCommand(not_started(command, error))
         assert self._tasks is not None, "not started"
         item.commands.add(process)
@@ -281,7 +275,7 @@ class ShimRuntime:
             record = _from_file(content)
         except (OSError, ValueError, KeyError):
             # The start was interrupted before the record was written.
-            await self.lost(folder.name, folder)
+            _end_group(folder)
             await asyncio.to_thread(self.remove_files, folder)
             return
         item = TrackedContainer(record, folder)
@@ -333,7 +327,7 @@ class ShimRuntime:
     async def _note_end(self, item: TrackedContainer) -> None:
         ended = self._read_exit(item.folder)
         if ended is None:
-            await self.lost(item.record.id, item.folder)
+            _end_group(item.folder)
             ended = Exit(UNKNOWN_EXIT_CODE, self._clock.now(), reason="Unknown", message="the container's shim is gone")
         item.record = replace(item.record, exit=ended)
         for process in item.commands:
@@ -347,8 +341,7 @@ class ShimRuntime:
             content = orjson.loads((folder / "exit.json").read_bytes())
         except (OSError, ValueError):
             return None
-        reason = OOM_KILLED if content.get("oom") and content["code"] else ""
-        return Exit(content["code"], _moment(content["finishedAt"]), content.get("signal", 0), reason)
+        return Exit(content["code"], _moment(content["finishedAt"]), content.get("signal", 0))
 
     def _unwatch(self, item: TrackedContainer) -> None:
         if item.alive >= 0:
@@ -371,7 +364,7 @@ def _open_fifo(folder: Path) -> int:
     return os.open(folder / "alive", os.O_RDONLY | os.O_NONBLOCK)
 
 
-def end_group(folder: Path) -> None:
+def _end_group(folder: Path) -> None:
     """Kill the process group of a container whose shim is gone."""
     try:
         content = orjson.loads((folder / "record.json").read_bytes())
@@ -388,7 +381,6 @@ async def _await_command(item: TrackedContainer, process: ExecProcess) -> None:
         # If the agent ends before it does.
         process.kill()
         item.commands.discard(process)
-    process.clean_up()
 
 
 def not_started(command: Sequence[str], error: OSError) -> StreamEnd:

@@ -54,7 +54,6 @@ def test_dns_config_is_added_to_the_node_and_replaces_its_options() -> None:
     dns, problems = dns_of(pod(dnsConfig=config), NODE)
     assert dns == Dns(("192.0.2.1", "192.0.2.2", "192.0.2.3"), ("node.test", "pod.test"), ("ndots:1", "edns0"))
     assert problems == ()
-    assert dns.to_file().splitlines()[-2:] == ["search node.test pod.test", "options ndots:1 edns0"]
 
 
 @pytest.mark.behaviour("ST-76")

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from dray.node.runtimes.images.model import DEFAULT_REGISTRY, DEFAULT_TAG, ImageError, full_name
-
+DEFAULT_REGISTRY: Final = "docker.io"
+DEFAULT_TAG: Final = "latest"
 # Docker Hub's names begin with docker.io, its registry has another host.
 _API_HOSTS: Final = {DEFAULT_REGISTRY: "registry-1.docker.io"}
 _HUB_KEYS: Final = ("index.docker.io", "docker.io")
@@ -23,6 +23,10 @@ _REFERENCE: Final = re.compile(
     r"(?:@(?P<digest>sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}))?"
 )
 _LENGTH_MAX: Final = 255
+
+
+class ImageError(Exception):
+    """An invalid name of an image."""
 
 
 class Reference(NamedTuple):
@@ -66,6 +70,19 @@ def parse_reference(text: str) -> Reference:
     if digest:
         return Reference(found["host"], found["path"], digest=found["digest"])
     return Reference(found["host"], found["path"], found["tag"] or DEFAULT_TAG)
+
+
+def full_name(name: str) -> str:
+    """Return the name with registry and tag."""
+    rest, at, digest = name.partition("@")
+    first, slash, _ = rest.partition("/")
+    is_registry = bool(slash) and ("." in first or ":" in first or first == "localhost")
+    if not is_registry:
+        rest = f"{DEFAULT_REGISTRY}/{rest}" if slash else f"{DEFAULT_REGISTRY}/library/{rest}"
+    if at:
+        return f"{rest}@{digest}"
+    last = rest.rpartition("/")[2]
+    return rest if ":" in last else f"{rest}:{DEFAULT_TAG}"
 
 
 def default_policy(image: str) -> str:
@@ -153,23 +170,3 @@ def _host_matches(pattern: str, host: str) -> bool:
     return len(wanted) == len(found) and all(
         fnmatch.fnmatchcase(part, each) for part, each in zip(found, wanted, strict=True)
     )
-
-
-# --- Challenges. ---
-
-
-class Challenge(NamedTuple):
-    """A `WWW-Authenticate` header: the scheme in lower case, and its parameters."""
-
-    scheme: str
-    parameters: Mapping[str, str]
-
-
-_PARAMETER: Final = re.compile(r'(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,]+))')
-
-
-def parse_challenge(header: str) -> Challenge:
-    """Parse a challenge."""
-    scheme, _, rest = header.strip().partition(" ")
-    parameters = {name.lower(): quoted or plain for name, quoted, plain in _PARAMETER.findall(rest)}
-    return Challenge(scheme.lower(), parameters)

@@ -1,1 +1,0 @@
-"""A runtime that uses runc, with the node's own image store."""
