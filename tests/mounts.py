@@ -17,10 +17,15 @@ def mounting_folder(prefix: str) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        mounts = [line.split()[1] for line in Path("/proc/thread-self/mounts").read_text().splitlines()]
-        for mount in sorted((item for item in mounts if item.startswith(f"{folder}/")), reverse=True):
-            subprocess.run(["umount", "--lazy", mount], check=False)
+        unmount_below(folder)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def unmount_below(folder: Path) -> None:
+    """Unmount whatever is mounted below a folder."""
+    mounts = [line.split()[1] for line in Path("/proc/thread-self/mounts").read_text().splitlines()]
+    for mount in sorted((item for item in mounts if item.startswith(f"{folder}/")), reverse=True):
+        subprocess.run(["umount", "--lazy", mount], check=False)
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from dray.client.interface import unstructured
 from tests.containerd import Containerd, running_containerd
 from tests.e2e.kubectl.tool import Kubectl
 from tests.e2e.node.harness import Agent, Cluster, busybox_root, client_of
+from tests.mounts import unmount_below
 from tests.servers import Server
 
 NAMESPACES = unstructured(GroupVersion("", "v1"), "namespaces", "Namespace", namespaced=False)
@@ -68,6 +69,8 @@ def agent(
     yield running
     running.stop()
     end_shims(running)
+    # Pods that are still there have parts of volumes mounted.
+    unmount_below(running.root)
 
 
 def end_shims(agent: Agent) -> None:

@@ -142,15 +142,18 @@ class CriPort:
         self._client = client
         self._data_id = data_id
         self._error_id = error_id
+        self._open = {data_id, error_id}
 
     async def read(self) -> bytes:
-        """Return received bytes; raises OSError with the runtime's message."""
-        while (frame := await self._client.next()) is not None:
-            if isinstance(frame, RstStream):
-                return b""
-            if frame.stream_id == self._error_id and frame.data:
+        """Return received bytes; raises OSError with the runtime's message, which may come after the data's end."""
+        while self._open and (frame := await self._client.next()) is not None:
+            if isinstance(frame, RstStream) or frame.fin:
+                self._open.discard(frame.stream_id)
+            if not isinstance(frame, Data) or not frame.data:
+                continue
+            if frame.stream_id == self._error_id:
                 raise OSError(frame.data.decode(errors="replace"))
-            if frame.stream_id == self._data_id and (frame.data or frame.fin):
+            if frame.stream_id == self._data_id:
                 return frame.data
         return b""
 
