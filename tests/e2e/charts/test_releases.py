@@ -6,7 +6,6 @@ folder for each chart, it installs them, too; `CHARTS_BEFORE` has earlier versio
 
 from __future__ import annotations
 
-import copy
 import os
 import subprocess
 import threading
@@ -33,9 +32,11 @@ needs_helm = pytest.mark.skipif(not HELM, reason="HELM names no helm 4")
 HELM_SECONDS_MAX = 300.0
 # What charts need to be told before they render anything.
 VALUES: Final = {
-    "dra-driver-nvidia-gpu": ("--set=gpuResourcesEnabledOverride=true",),
+    # Its controller wants a node of a control plane.
+    "dra-driver-nvidia-gpu": ("--set=gpuResourcesEnabledOverride=true", "--set=controller.affinity=null"),
     "cluster-autoscaler": ("--set=autoDiscovery.clusterName=test",),
 }
+KEPT: Final = "helm.sh/resource-policy"
 DEFINITION: Final = "CustomResourceDefinition"
 # They come and go by themselves.
 TRANSIENT: Final = frozenset({"events", "leases", "nodes", "pods", "resourceslices", "ipaddresses", "replicasets"})
@@ -230,24 +231,29 @@ def test_a_chart_of_others_comes_and_goes(server: Server, caller: Caller, name: 
     with own_namespace(server, f"chart-{name}") as namespace:
         own = (f"--namespace={namespace}", "--timeout=120s", "--force-conflicts")
         helm(server, "install", "release", str(earlier), *own, "--wait=watcher", *VALUES.get(name, ()))
-        if (chart / "crds").is_dir():
+        for file in sorted(chart.glob("crds/*.yaml")):
             # Helm does not upgrade definitions: users do, or a hook.
-            Kubectl(server.environment, namespace="")(
-                "apply", "--server-side", "--force-conflicts", "-f", str(chart / "crds")
-            )
+            if file.name != "kustomization.yaml":
+                Kubectl(server.environment, namespace="")(
+                    "apply", "--server-side", "--force-conflicts", "-f", str(file)
+                )
         helm(server, "upgrade", "release", str(chart), *own, *VALUES.get(name, ()))
         helm(server, "uninstall", "release", f"--namespace={namespace}", "--timeout=120s")
         delete_definitions(caller, definitions(caller) - defined)
-    left = {item for item in objects(caller) - before if not _is_of_hook(caller, item)}
+    left = {item for item in objects(caller) - before if not _is_kept(caller, item)}
     assert left == set()
 
 
-def _is_of_hook(caller: Caller, item: str) -> bool:
-    """Whether helm leaves an object because it is a hook without a delete policy."""
+def _is_kept(caller: Caller, item: str) -> bool:
+    """Whether helm leaves an object: a hook without a delete policy, or what is to be kept and is in its namespace."""
     collection, _, place = item.partition(" ")
     namespace, _, name = place.partition("/")
     root, _, resource = collection.rpartition("/")
-    path = f"{root}/namespaces/{namespace}/{resource}/{name}" if namespace else f"{collection}/{name}"
-    answer = caller.call("GET", path)
-    annotations = copy.deepcopy(answer.json().get("metadata", {}).get("annotations") or {})
-    return HOOK in annotations
+    paths = [f"{root}/namespaces/{namespace}/{resource}/{name}" if namespace else f"{collection}/{name}"]
+    if namespace:
+        paths.append(f"/api/v1/namespaces/{namespace}")
+    return any({HOOK, KEPT} & annotations_of(caller, path).keys() for path in paths)
+
+
+def annotations_of(caller: Caller, path: str) -> dict[str, str]:
+    return dict(caller.get(path).json().get("metadata", {}).get("annotations") or {})
