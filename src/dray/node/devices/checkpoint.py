@@ -8,7 +8,6 @@ one agent by the other.
 from __future__ import annotations
 
 import base64
-import binascii
 import zlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -70,14 +69,13 @@ def decode(content: bytes) -> Checkpoint:
     try:
         envelope = orjson.loads(content)
         data, checksum = envelope["Data"], envelope["Checksum"]
-        if _checksum(data) != checksum:
-            raise CheckpointError(
-                f"checkpoint is corrupted: checksum is {checksum}, of the data it is {_checksum(data)}"
-            )
+        found = _checksum(data)
         assigned = tuple(_from_entry(entry) for entry in data["PodDeviceEntries"] or ())
         registered = {name: tuple(ids or ()) for name, ids in (data["RegisteredDevices"] or {}).items()}
-    except (TypeError, KeyError, AttributeError, orjson.JSONDecodeError, binascii.Error) as error:
+    except (TypeError, KeyError, AttributeError, ValueError) as error:
         raise CheckpointError(f"checkpoint is corrupted: {type(error).__name__}: {error}") from error
+    if found != checksum:
+        raise CheckpointError(f"checkpoint is corrupted: checksum is {checksum}, of the data it is {found}")
     return Checkpoint(assigned, registered)
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
+from typing import Any
 
+import orjson
 import pytest
 
 from dray.node.checkpoint_file import Loaded
@@ -52,6 +55,20 @@ def test_round_trip() -> None:
     assert decode(encode(STATE)) == STATE
 
 
+ENTRY = {
+    "PodUID": "p",
+    "ContainerName": "c",
+    "ResourceName": "example.com/a",
+    "DeviceIDs": {"-": ["d1"]},
+    "AllocResp": "",
+}
+
+
+def whole(data: Any) -> bytes:
+    """A file whose checksum is right."""
+    return orjson.dumps({"Data": data, "Checksum": zlib.crc32(orjson.dumps(data, option=orjson.OPT_SORT_KEYS))})
+
+
 BROKEN = {
     "empty": b"",
     "no JSON": b"{",
@@ -59,6 +76,9 @@ BROKEN = {
     "no checksum": b'{"Data": {}}',
     "changed": encode(STATE).replace(b"d10", b"d11"),
     "cut": encode(STATE)[:-20],
+    "a node without a number": whole(
+        {"PodDeviceEntries": [{**ENTRY, "DeviceIDs": {"-": ["d1"]}}], "RegisteredDevices": {}}
+    ),
 }
 
 
