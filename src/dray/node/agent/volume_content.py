@@ -127,17 +127,12 @@ def _projection(
         return _downward(pod, source.downward_api.items, around, mode)
     if source.service_account_token is not None:
         token = source.service_account_token
-        # A container that does not run as root must be able to read the file.
-        runs_as_other = _runs_as_other(pod)
-        return {token.path: File(tokens[token].encode(), mode if runs_as_other else TOKEN_MODE)}
+        context = pod.spec.security_context
+        # As kubelet: the group of the Pod's volumes reads it, or any user: an image can name one that the Pod does not.
+        # Nobody else reaches the folders of Pods.
+        has_group = context is not None and context.fs_group is not None
+        return {token.path: File(tokens[token].encode(), TOKEN_MODE if has_group else mode)}
     raise ConfigError("this kind of projection is not offered by this node")
-
-
-def _runs_as_other(pod: Pod) -> bool:
-    context = pod.spec.security_context
-    if context is not None and (context.fs_group is not None or context.run_as_user):
-        return True
-    return any(item.security_context is not None and item.security_context.run_as_user for item in pod.spec.containers)
 
 
 def _config_map(name: str, items: Sequence[KeyToPath], sources: Sources, mode: int, *, optional: bool | None) -> Files:

@@ -151,6 +151,15 @@ def test_config_map_and_secret_volumes() -> None:
         files(configMap={"name": "cm", "items": [{"key": "no", "path": "x"}]})
 
 
+@pytest.mark.parametrize(("context", "mode"), [({}, 0o644), ({"runAsUser": 1000}, 0o644), ({"fsGroup": 2000}, 0o600)])
+def test_every_user_of_the_pod_can_read_its_token(context: dict[str, int], mode: int) -> None:
+    """Also the user of an image, which the Pod does not name; with a group, the file gets it, and mode 0640."""
+    own = pod(metadata=LABELLED, securityContext=context)
+    volume = a_volume(projected={"sources": [{"serviceAccountToken": {"path": "token"}}]})
+    tokens = {ServiceAccountTokenProjection(path="token"): "jwt"}
+    assert render_volume(own, volume, SOURCES, tokens, AROUND) == {"token": File(b"jwt", mode)}
+
+
 def test_projected_volumes_put_all_sources_together() -> None:
     sources = [
         {"serviceAccountToken": {"path": "token"}},
@@ -158,7 +167,7 @@ def test_projected_volumes_put_all_sources_together() -> None:
         {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
     ]
     found = files(projected={"sources": sources})
-    assert found == {"token": File(b"jwt", 0o600), "ca.crt": File(b"v", 0o644), "namespace": File(b"ns", 0o644)}
+    assert found == {"token": File(b"jwt", 0o644), "ca.crt": File(b"v", 0o644), "namespace": File(b"ns", 0o644)}
     volume = a_volume(projected={"sources": sources})
     assert list(references(volume)) == [("configmap", "cm")]
     assert [item.path for item in token_requests(volume)] == ["token"]
