@@ -141,6 +141,7 @@ class NodeAgent:
                 timing=_timing(settings),
                 health_checks=(topology_manager.check_health,),
                 effective_allocatable=topology_manager.effective_allocatable,
+                refresh_node=self._registration.refresh,
                 cpusets=self.managers.cpusets,
                 start_metrics=ContainerStartMetrics(context.metrics),
             ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -61,6 +61,10 @@ class ContainerStartMetrics:
             self._failed.labels(kind, failure).inc()
 
 
+async def _nothing() -> None:
+    """Do nothing: what is known about the node is current."""
+
+
 @dataclass(frozen=True, slots=True)
 class Dependencies:
     """The dependencies of `PodWorkers`."""
@@ -79,6 +83,8 @@ class Dependencies:
     health_checks: Sequence[Callable[[Pod], Rejection | None]] = ()
     # Return the allocatable resources that a Pod is admitted against, which include those it already holds.
     effective_allocatable: Callable[[Pod, Mapping[str, int]], Mapping[str, int]] = lambda _pod, allocatable: allocatable
+    # Read the Node again.
+    refresh_node: Callable[[], Awaitable[None]] = _nothing
     # The CPUs and NUMA nodes of containers; None if no container is pinned.
     cpusets: CpusetLookup | None = None
     start_metrics: ContainerStartMetrics | None = None

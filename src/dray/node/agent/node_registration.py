@@ -132,6 +132,14 @@ class NodeRegistration:
         """Note the Node that the API server has."""
         self._node = node
 
+    async def refresh(self) -> None:
+        """Read the Node; a failure is only logged."""
+        self._node_verb = "get"
+        try:
+            self.observe(await self._client.get(NODES, self.spec.name))
+        except APIError as error:
+            self._node_state.failed(self._node_verb, error)
+
     async def correct_once(self) -> None:
         """Write the status if it is due or was changed by another client; a failure is only logged."""
         try:

@@ -297,6 +297,11 @@ class PodWorkers:
         self._check_health(worker)
 
     async def _request_admission(self, worker: PodWorker) -> Rejection | None:
+        is_new = worker.uid not in self._pods.admitted_before
+        if is_new and check_node_selector(worker.pod, self._node().labels) is not None:
+            # The scheduler follows the Node's labels, and the agent reads them now and then: a Pod that waited for a
+            # new label would be rejected, and its successors as well.
+            await self._deps.refresh_node()
         rejection = self._check(worker)
         if rejection is not None:
             return rejection

@@ -9,9 +9,10 @@ import pytest
 from dray.api.document import GroupResource
 from dray.api.errors import ForbiddenError, ServiceUnavailableError
 from dray.client.in_process import in_process_client
+from dray.client.interface import Patch, PatchType
 from dray.lib.clock import VirtualClock
 from dray.node.agent.node_object import LEASE_NAMESPACE, MachineInfo, NodeSpec
-from dray.node.agent.node_registration import NodeRegistration, ReportTimes
+from dray.node.agent.node_registration import NODES, NodeRegistration, ReportTimes
 from tests.fake_local_server import FakeLocalServer, fail, served
 
 MACHINE = MachineInfo(
@@ -51,6 +52,20 @@ async def test_a_forbidden_lease_is_logged_once_and_unhealthy(
     await node.renew_once()
     assert node.lease_health() is None
     assert [record.getMessage() for record in caplog.records] == ["create failed, will be retried"]
+
+
+async def test_labels_are_read_again_when_they_are_needed(server: FakeLocalServer) -> None:
+    node = registration(server)
+    await node.register()
+    label = Patch(PatchType.MERGE, {"metadata": {"labels": {"gpu": "true"}}})
+    await in_process_client(server, user="admin").patch(NODES, "n", "", label)
+    assert "gpu" not in node.labels
+    await node.refresh()
+    assert node.labels["gpu"] == "true"
+    server.before = fail(1, ServiceUnavailableError("no answer"), resource="nodes")
+    await node.refresh()
+    assert node.labels["gpu"] == "true"
+    assert node.node_health() == "no answer"
 
 
 async def test_a_node_that_cannot_be_written_is_unhealthy(server: FakeLocalServer) -> None:

@@ -163,6 +163,36 @@ async def test_a_pod_that_an_earlier_agent_admitted_stays_admitted(restarted: bo
     await tasks.aclose()
 
 
+@pytest.mark.parametrize("labelled", [True, False])
+async def test_a_pod_is_not_rejected_for_a_label_that_the_node_has_just_got(labelled: bool) -> None:
+    """Its controller would create the next one at once, and that would be rejected as well."""
+    node = NodeInfo("n1", allocatable={"pods": "1"})
+
+    async def refresh() -> None:
+        nonlocal node
+        node = NodeInfo("n1", labels={"gpu": "true"} if labelled else {}, allocatable=node.allocatable)
+
+    clock, recorder, tasks = Clock(), Recorder(), ChildTasks("test")
+    dependencies = Dependencies(
+        clock,
+        tasks,
+        SimulatedRuntime(clock),
+        SimulatedPodSetup(),
+        cast(Any, StatusManager()),
+        recorder,
+        cast(Prober, None),
+        refresh_node=refresh,
+    )
+    workers = PodWorkers(lambda: node, PodManager(), dependencies)
+    await workers.start()
+    workers.pod_changed(None, pod(nodeSelector={"gpu": "true"}))
+    machine = workers.pods.workers[UID].machine
+    await until(lambda: machine.rejected or machine.containers.by_name["a"].running)
+    assert machine.rejected is not labelled
+    await workers.stop()
+    await tasks.aclose()
+
+
 async def test_the_cpus_of_a_removed_pod_are_given_to_others_at_once() -> None:
     pinned, other = pod(restartPolicy="Never"), pod(metadata={"name": "other", "uid": "uid-2"})
     workers, _, _, tasks, runtime = make(SimulatedPodSetup(), lambda _pod, _name: (shared[0], ""))
