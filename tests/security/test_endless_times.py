@@ -99,6 +99,13 @@ def test_logs_since_the_beginning_or_the_end_of_time(api: Caller, query: str) ->
     assert api.get(f"{PODS}/logs/log?{query}").status == 200
 
 
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_a_time_that_is_beyond_the_calendar_in_utc_is_refused(api: Caller, text: str) -> None:
+    answer = api.call("POST", f"{CORE}/configmaps", {"metadata": {"name": "c", "creationTimestamp": text}})
+    assert answer.status == 400, answer.body
+    assert f'parsing time "{text}": year out of range' in answer.message
+
+
 def test_controllers_and_node_go_on_beside_objects_with_endless_times(server: Server, api: Caller) -> None:
     toleration = {"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": ENDLESS}
     start(api, "tolerating", tolerations=[toleration])

@@ -64,9 +64,12 @@ def parse_time(text: str) -> datetime:
         raise TimeFormatError(f'parsing time "{text}" as "{_LAYOUT}": cannot parse "{text}" as "2006"')
     try:
         moment = datetime.fromisoformat(text.replace(",", "."))
+        # At the ends of the calendar, the time in UTC can be beyond it.
+        return moment.astimezone(UTC)
     except ValueError:
         raise TimeFormatError(f'parsing time "{text}": day out of range') from None
-    return moment.astimezone(UTC)
+    except OverflowError:
+        raise TimeFormatError(f'parsing time "{text}": year out of range') from None
 
 
 def seconds_after(moment: datetime, seconds: float) -> datetime:

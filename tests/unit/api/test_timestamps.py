@@ -43,6 +43,12 @@ def test_parse_is_strict(text: str) -> None:
         parse_time(text)
 
 
+@pytest.mark.parametrize("text", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_a_time_beyond_the_calendar_in_utc_is_none(text: str) -> None:
+    with pytest.raises(TimeFormatError, match="year out of range"):
+        parse_time(text)
+
+
 @pytest.mark.parametrize(
     ("text", "nanoseconds", "canonical"),
     [
