@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -47,6 +48,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Keep the collector from looking at the collected tests again and again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_before() -> Iterator[None]:
+    """Some commands silence the log of the components that they run."""
+    yield
+    logging.getLogger("dray").propagate = True
 
 
 @pytest.fixture(autouse=True)
