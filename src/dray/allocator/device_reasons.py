@@ -66,13 +66,16 @@ class InIncompletePool(DeviceReason):
     """Not all slices of the pool's newest generation are there."""
 
     reason: ClassVar = Reason.POOL_INCOMPLETE
-    brief: ClassVar = "in pools being updated"
+    brief: ClassVar = "in incomplete pools"
     pool: str
+    # How many slices there are, and how many the driver has announced.
+    slices: int
+    announced: int
 
     @property
     def text(self) -> str:
-        """Name the pool."""
-        return f"resource pool {self.pool} is being updated"
+        """Name the pool and what it lacks."""
+        return f"resource pool {self.pool} is incomplete: it has {self.slices} of {self.announced} slices"
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,7 +162,8 @@ class Explainer:
 
     def _static(self, request: PlannedRequest, choice: Choice) -> RequestExplanation:
         alternative = choice.alternative
-        reasons = list(self._unseen)
+        # What is of another class, or does not match, would not help if the node could use it.
+        reasons = [_verdict_reason(alternative, device) or reason for device, reason in self._unseen]
         missing = ~choice.available & (1 << self._view.device_count()) - 1
         reasons += [self._reason(alternative, index) for index in indices(missing)]
         return RequestExplanation(
@@ -226,26 +227,34 @@ class Explainer:
 
     # --- Devices that the node cannot use at all. ---
 
-    def _unseen_devices(self) -> Iterator[DeviceReason]:
+    def _unseen_devices(self) -> Iterator[tuple[PoolDevice, DeviceReason]]:
         for pool in self._view.incomplete:
-            yield from (InIncompletePool(device, pool.key) for device in self._devices_of(pool))
+            entries = list(pool.entries())
+            slices, announced = len(entries), max((entry.slice_count for entry in entries), default=0)
+            for device in self._devices_of(pool):
+                yield device, InIncompletePool(device.key, pool.key, slices, announced)
         for pool in self._view.invalid:
-            yield from (InInvalidPool(device, pool.key, pool.problem or "") for device in self._devices_of(pool))
+            for device in self._devices_of(pool):
+                yield device, InInvalidPool(device.key, pool.key, pool.problem or "")
+        yield from self._unusable_devices()
+
+    def _unusable_devices(self) -> Iterator[tuple[PoolDevice, DeviceReason]]:
+        """Yield devices of sound pools that are elsewhere, or need features."""
         gates = self._view.gates
         for entry, reached in self._inventory.wide_entries(self._view.node, gates):
             for device in entry.devices:
                 if device.key not in reached and entry.pool.complete and entry.pool.problem is None:
-                    yield NotReached(device.key)
+                    yield device, NotReached(device.key)
         for device in self._inventory.devices_of(self._view.node, gates):
             if not usable(device.spec, gates):
-                yield FeatureDisabled(device.key)
+                yield device, FeatureDisabled(device.key)
             elif not can_skip_operations(device.entry, self._view.node, gates):
-                yield NodeLacksFeature(device.key, OPTIONAL_NODE_OPERATIONS)
+                yield device, NodeLacksFeature(device.key, OPTIONAL_NODE_OPERATIONS)
 
-    def _devices_of(self, pool: Pool) -> Iterator[str]:
+    def _devices_of(self, pool: Pool) -> Iterator[PoolDevice]:
         for device in self._inventory.devices_of(self._view.node, self._view.gates):
             if device.entry.pool is pool:
-                yield device.key
+                yield device
 
     # --- A request after others. ---
 

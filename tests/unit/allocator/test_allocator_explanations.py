@@ -76,7 +76,7 @@ SUMMARIES = {
     ),
     "pool being updated": (
         Case([claim(request("gpu"))], [slice_of("x", size=2)]),
-        'request "gpu": 1 device: 1 in pools being updated',
+        'request "gpu": 1 device: 1 in incomplete pools',
     ),
     "invalid pool": (
         Case([claim(request("gpu"))], [slice_of("x", name="a", size=2), slice_of("x", name="b", size=2)]),
@@ -230,7 +230,7 @@ SUMMARIES = {
     ),
     "groups while the gate is off": (
         Case([claim(request("gpu"))], parts(in_group("x", "mig"))),
-        'request "gpu": 1 device: 1 in pools being updated',
+        'request "gpu": 1 device: 1 in incomplete pools',
     ),
     "a derived attribute that fails": (
         Case(

@@ -135,9 +135,11 @@ class Size(enum.IntEnum):
     FREE_MANY_CLAIMS = 4
     DROP_CONSTRAINT = 5
     ADD_ALTERNATIVE = 6
-    TOLERATE = 7
-    ADD_NODE = 8
-    DROP_SELECTOR = 9
+    # Also of a Pod that was meant for the nodes which it names.
+    DROP_NODE_SELECTOR = 7
+    TOLERATE = 8
+    ADD_NODE = 9
+    DROP_SELECTOR = 10
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from dray.sim.explain.grouping import NOT_READY, UNSCHEDULABLE, untolerated_tain
 _FREED_NODES_MAX: Final = 32
 _CLAIMS_MAX: Final = 64
 _SHOWN_MAX: Final = 3
+HOSTNAME: Final = "kubernetes.io/hostname"
 _ADMISSION: Final = frozenset({"NodeUnschedulable", "TaintToleration"})
 _NANOS_PER_MILLI: Final = 10**6
 _NANOS: Final = 10**9
@@ -212,13 +213,20 @@ def _amount(name: str, free: int) -> str:
 # --- More nodes. ---
 
 
+def _like(node: Node) -> Node:
+    """Return a copy of a node as it would be added: with a name of its own."""
+    name = f"{node.metadata.name}-new"
+    labels = {**node.metadata.labels, HOSTNAME: name}
+    return replace(node, metadata=replace(node.metadata, name=name, labels=labels))
+
+
 def _added_nodes(cluster: Surroundings, answers: Sequence[NodeAnswer]) -> Iterator[Change]:
     """Add a node like an existing one on which the Pod would fit if it were empty."""
     for answer in sorted(answers, key=lambda item: (len(item.rejections), _missing(item))):
         info = cluster.nodes.get(answer.node)
         if answer.fits or info is None:
             continue
-        empty = NodeInfo(_admitting(info.node, cluster.pod))
+        empty = NodeInfo(_like(_admitting(info.node, cluster.pod)))
         if cluster.filters.rejections(empty).keys() - {DYNAMIC_RESOURCES}:
             continue
         wanted = cluster.filters.wanted_on(info)

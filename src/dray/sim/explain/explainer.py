@@ -33,7 +33,7 @@ from dray.sim.explain.events import events_of, newest
 from dray.sim.explain.filters import Filters, nodes_that_fit, nodes_with_devices
 from dray.sim.explain.holders import holders
 from dray.sim.explain.joint_hint import joint_notes
-from dray.sim.explain.name_hints import name_hints
+from dray.sim.explain.name_hints import dropped_node_labels, name_hints
 from dray.sim.explain.on_node import placed_verdict
 from dray.sim.explain.pending_pods import with_nodes
 from dray.sim.explain.pod_group_explainer import explain_member
@@ -236,10 +236,10 @@ def _advised(answer: Answer, replica: Replica, question: Question, filters: Filt
             allocator.inventory.taint_rules.rules,
             lambda c: nodes_with_devices(allocator, accepted, c),
         )
-    for hint in names:
+    for hint in (*names, *dropped_node_labels(pod)):
         if hint.corrected is not None:
             fitting = nodes_that_fit(Filters(profile, nodes, allocator, hint.corrected), nodes)
-            changes += [Change(hint.action, fitting, Size.CORRECT_NAME)] if fitting else []
+            changes += [Change(hint.action, fitting, hint.size)] if fitting else []
     found = replace(
         answer,
         changes=_smallest(changes),

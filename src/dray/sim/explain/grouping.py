@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from dray.allocator import DeviceReason, Reason, RequestExplanation
-from dray.allocator.device_reasons import InUse, LacksCapacity, LacksCounter, SelectorFalse, Tainted
+from dray.allocator.device_reasons import InIncompletePool, InUse, LacksCapacity, LacksCounter, SelectorFalse, Tainted
 from dray.api.tolerations import tolerates
 from dray.api.types.core_v1 import Node, Pod
 from dray.sim.explain.answers import NodeAnswer, ReasonGroup
@@ -189,7 +189,7 @@ def _label(reason: DeviceReason) -> _Label:
         return _Label(_LACK, f"counter {reason.counter}")
     if isinstance(reason, LacksCapacity):
         return _Label(_LACK, "capacity")
-    return _Label(_ARE if isinstance(reason, InUse | Tainted) else "", reason.brief)
+    return _Label(_ARE if isinstance(reason, InUse | Tainted | InIncompletePool) else "", reason.brief)
 
 
 def _devices_text(counts: Mapping[_Label, int], usable: int, needed: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dray.api.quantity import Quantity, QuantityError
@@ -85,7 +85,9 @@ class HintFinder:
     def _request_hints(self, request: _Request) -> Iterator[SelectorHint]:
         if not request.of_class.count:
             for expression in _class_texts(self._classes.get(request.device_class)):
-                yield from self._selector_hints(expression, self._everything, "")
+                for hint in self._selector_hints(expression, self._everything, ""):
+                    action = hint.action and f"{hint.action} in DeviceClass {request.device_class}"
+                    yield replace(hint, text=f"DeviceClass {request.device_class}: {hint.text}", action=action)
             return
         if request.matching.count:
             return

@@ -139,8 +139,78 @@ def test_a_misspelt_label_is_corrected_and_tested() -> None:
         "write kubernetes.io/hostname instead of kubernetes.io/hostnam (fits on node-a)"
     )
     assert sentence(waiting=plain_pod(nodeSelector={"rack": "r1"})) == (
-        'is pending: no node has the label "rack" of the node selector; label a node with rack=r1'
+        'is pending: no node has the label "rack" of the node selector; '
+        "drop rack from the node selector (fits on node-a)"
     )
+
+
+@pytest.mark.behaviour("TT-07")
+def test_no_advice_relabels_a_node() -> None:
+    zoned = node("node-b")
+    zoned["metadata"]["labels"]["zone"] = "a"
+    waiting = plain_pod(nodeSelector={"zone": "somewhere"})
+    assert sentence(zoned, waiting=waiting).endswith("; drop zone from the node selector (fits on node-a and 1 more)")
+
+
+@pytest.mark.behaviour("TT-07")
+def test_a_full_node_that_the_pod_names() -> None:
+    """A node that is added has another name, and would not help; a free device is elsewhere."""
+    taken = [claim(f"c-{index}", f"{GPU}/node-a/gpu-{index}", pods=(f"p-{index}",)) for index in range(2)]
+    other = [node("node-b"), resource_slice("node-b", GPU, device("gpu-0"), nodeName="node-b")]
+    users = [pod(f"p-{index}", "node-a") for index in range(2)]
+    waiting = waiting_pod("train", "one", nodeSelector={"kubernetes.io/hostname": "node-a"})
+    found = answer(template("one", exactly(1)), *taken, *other, *users, waiting=waiting)
+    assert not [change for change in found.changes if change.text.startswith("add a node")]
+    assert "drop kubernetes.io/hostname from the node selector" in {change.text for change in found.changes}
+
+
+@pytest.mark.behaviour("TT-07")
+def test_a_misspelt_toleration() -> None:
+    tainted = node("node-b", taints=[{"key": "dedicated", "value": "x", "effect": "NoSchedule"}])
+    waiting = plain_pod(
+        nodeSelector={"kubernetes.io/hostname": "node-b"}, tolerations=[{"key": "dedicatd", "operator": "Exists"}]
+    )
+    assert sentence(tainted, waiting=waiting) == (
+        'is pending: no node has a taint "dedicatd", which the Pod tolerates (did you mean "dedicated"?); '
+        "write dedicated instead of dedicatd (fits on node-b)"
+    )
+
+
+@pytest.mark.behaviour("TT-07")
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ("wbe", '(did you mean "web"?); write web instead of wbe (fits on node-a)'),
+        ("absent", "affinity; create the Pods that it is to be near, or correct the pod affinity"),
+    ],
+)
+def test_an_affinity_to_pods_that_do_not_exist(wanted: str, said: str) -> None:
+    near = pod("web", "node-a")
+    near["metadata"]["labels"] = {"app": "web"}
+    term = {"labelSelector": {"matchLabels": {"app": wanted}}, "topologyKey": "kubernetes.io/hostname"}
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    text = sentence(near, waiting=plain_pod(affinity=affinity))
+    assert text.startswith(f'is pending: no Pod has the label app="{wanted}" of the pod affinity')
+    assert text.endswith(said)
+
+
+@pytest.mark.behaviour("TT-07")
+def test_devices_of_other_classes_in_incomplete_pools_do_not_count() -> None:
+    nics = resource_slice("more", NIC, device("nic-1", attributes={}, capacity={}), count=2, nodeName="node-a")
+    gpus = resource_slice("gpus", GPU, device("gpu-9"), count=2, nodeName="node-a")
+    taken = [claim(f"c-{index}", f"{GPU}/node-a/gpu-{index}", pods=(f"p-{index}",)) for index in range(2)]
+    users = [pod(f"p-{index}", "node-a") for index in range(2)]
+    found = answer(template("one", exactly(1)), nics, gpus, *taken, *users)
+    assert found.groups[0].text == "of 3 devices 2 in use, 1 in incomplete pools"
+
+
+@pytest.mark.behaviour("TT-07")
+def test_a_mistake_in_a_class_names_the_class() -> None:
+    broken = device_class("broken", f'{MODEL.replace("model", "modle")} == "a100"')
+    wanted = exactly(1)
+    wanted["exactly"]["deviceClassName"] = "broken"
+    text = sentence(broken, template("one", wanted))
+    assert text.startswith(f"is pending: DeviceClass broken: no device has {GPU}/modle")
 
 
 def test_a_resource_that_nothing_provides() -> None:
