@@ -162,7 +162,16 @@ def _grace_seconds(pod: Document, options: DeleteOptions) -> int:
         grace = _POD_GRACE_SECONDS if own is None else int(own)
     if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
         return 0
+    if not grace and options.grace_period_seconds is None and uses_claims(pod):
+        # Without a grace period, the Pod and its reservations would be gone before its claims are unprepared.
+        grace = 1
     return min(grace, _GRACE_SECONDS_MAX)
+
+
+def uses_claims(pod: Document) -> bool:
+    """Return whether the Pod has claims, also for extended resources."""
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    return bool(spec.get("resourceClaims") or status.get("extendedResourceClaimStatus"))
 
 
 def _shortens(metadata: Document, grace: int) -> bool:

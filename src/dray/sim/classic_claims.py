@@ -43,10 +43,11 @@ def summary(claim: ResourceClaim, snapshot: Snapshot) -> str:
         return f"is being deleted: {f'it is used by {users}' if users else f'driver {driver} has to deallocate it'}"
     if not driver:
         return f"is pending: resource class {claim.spec.resource_class_name} does not exist"
-    return f"is pending: {_obstacle(claim, state, driver)}"
+    return f"is pending: {_obstacle(claim, snapshot, driver)}"
 
 
-def _obstacle(claim: ResourceClaim, state: State, driver: str) -> str:
+def _obstacle(claim: ResourceClaim, snapshot: Snapshot, driver: str) -> str:
+    state = classic.state_of(claim)
     failure = classic.failure_of(claim)
     if failure is not None:
         return f"driver {driver} could not allocate it: {failure.message}"
@@ -55,7 +56,21 @@ def _obstacle(claim: ResourceClaim, state: State, driver: str) -> str:
     if state is State.ALLOCATING:
         node = classic.selected_node(claim)
         return f"driver {driver} has to allocate it{f' for node {node}' if node else ''}"
-    return _negotiation(claim, driver)
+    says = scheduler_message(claim, snapshot)
+    return f"{_negotiation(claim, driver)}; the scheduler says: {says}" if says else _negotiation(claim, driver)
+
+
+def scheduler_message(claim: ResourceClaim, snapshot: Snapshot) -> str:
+    """Return what the scheduler reports of a Pod that waits for the claim; empty if nothing.
+
+    Only the scheduler knows which nodes a driver has refused, and how often.
+    """
+    for pod in snapshot.pods:
+        if not pod.spec.node_name and claim in claims_of(pod, snapshot):
+            for condition in pod.status.conditions:
+                if condition.type == "PodScheduled" and condition.reason == "Unschedulable":
+                    return condition.message or ""
+    return ""
 
 
 def _negotiation(claim: ResourceClaim, driver: str) -> str:

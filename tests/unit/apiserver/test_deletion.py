@@ -23,6 +23,9 @@ def endpoint(resource: str) -> Endpoint:
     return builtin.endpoint(ENDPOINTS[resource], "v1")
 
 
+NO_GRACE: Document = {"spec": {"nodeName": "n", "terminationGracePeriodSeconds": 0}}
+
+
 @dataclass(frozen=True)
 class Case:
     resource: str
@@ -71,6 +74,21 @@ CASES = {
     "a pod without a node goes at once": Case("pods", Outcome.REMOVE, {}, {"spec": {}}),
     "a finished pod goes at once": Case("pods", Outcome.REMOVE, {}, {**BOUND, "status": {"phase": "Succeeded"}}),
     "no grace asked for": Case("pods", Outcome.REMOVE, {}, BOUND, options=DeleteOptions(grace_period_seconds=0)),
+    "a pod that wants no grace goes at once": Case("pods", Outcome.REMOVE, {}, NO_GRACE),
+    "a pod with a claim is held until the claim is unprepared": Case(
+        "pods",
+        Outcome.WRITE,
+        {},
+        {**NO_GRACE, "spec": {**NO_GRACE["spec"], "resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}},
+        expected={"deletionTimestamp": "2026-01-01T00:00:01Z", "deletionGracePeriodSeconds": 1},
+    ),
+    "a pod with a claim is deleted by force": Case(
+        "pods",
+        Outcome.REMOVE,
+        {},
+        {**NO_GRACE, "spec": {**NO_GRACE["spec"], "resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}},
+        options=DeleteOptions(grace_period_seconds=0),
+    ),
     "longer than already granted changes nothing": Case(
         "pods",
         Outcome.KEEP,
@@ -96,6 +114,7 @@ CASES = {
 }
 
 
+@pytest.mark.behaviour("CL-63")
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_delete_is_planned(case: Case) -> None:
     old: Document = {"metadata": {"name": "x", **case.metadata}, **case.rest}

@@ -11,7 +11,7 @@ from dray.api.classic_claims import State
 from dray.api.pod_claims import is_pod_done
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
 from dray.api.types.core_v1 import Pod
-from dray.sim.classic_claims import driver_of, summary
+from dray.sim.classic_claims import driver_of, scheduler_message, summary
 from dray.sim.doctor.findings import STUCK_AFTER, Finding, Rule, Severity, dead_pod_text, remove_reservation
 from dray.sim.snapshot import CLASSIC_CLAIM, Snapshot
 
@@ -106,4 +106,26 @@ def _subject(claim: ResourceClaim) -> str:
     return f"resourceclaim.{classic.GROUP} {classic.label(claim)}"
 
 
-CLASSIC_RULES: Final[tuple[Rule, ...]] = (dead_reservations, stuck_deletions, missing_classes, unanswered_claims)
+def refused_claims(snapshot: Snapshot, now: datetime) -> Iterator[Finding]:
+    """Yield classic claims for which the scheduler has found no node for a while."""
+    for claim in snapshot.classic_claims:
+        created = claim.metadata.creation_timestamp
+        if classic.state_of(claim) is not State.PENDING or not classic.scheduler_status(claim).potential_nodes:
+            continue
+        if created is not None and now - created >= STUCK_AFTER and scheduler_message(claim, snapshot):
+            yield Finding(
+                Severity.WARNING,
+                "refused-claim",
+                _subject(claim),
+                summary(claim, snapshot),
+                f"check what {_driver(claim, snapshot)} has free, and the events of the claim",
+            )
+
+
+CLASSIC_RULES: Final[tuple[Rule, ...]] = (
+    dead_reservations,
+    stuck_deletions,
+    missing_classes,
+    unanswered_claims,
+    refused_claims,
+)

@@ -94,6 +94,20 @@ def test_what_is_wrong_is_found(documents: list[Document], severity: Severity, r
     assert finding.advice
 
 
+@pytest.mark.behaviour("CL-62")
+def test_a_driver_that_refuses_every_node() -> None:
+    says = f"0/2 nodes are available: 2 x. resourceclaim team/one: driver {CLASSIC_DRIVER} has refused node a 3 times."
+    waiting = user()
+    waiting["status"] = {
+        "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": says}]
+    }
+    del waiting["spec"]["nodeName"]
+    asked = classic_claim("one", scheduling={"scheduler": {"potentialNodes": ["a", "b"]}})
+    (finding,) = (item for item in found(asked, waiting) if item.rule == "refused-claim")
+    asked_for = f"driver {CLASSIC_DRIVER} has to report which of nodes a, b are suitable"
+    assert finding.what == f"is pending: {asked_for}; the scheduler says: {says}"
+
+
 def test_a_missing_class() -> None:
     (finding,) = examine(Snapshot.of([classic_claim("one"), classic_claim("two", phase="Allocated")]), LATER)
     assert (finding.rule, finding.subject) == ("missing-class", "resourceclass acme")
