@@ -189,6 +189,7 @@ EXTENDED_ROWS: dict[str, tuple[Spec, list[str]]] = {
 
 
 @pytest.mark.behaviour("XR-09")
+@pytest.mark.behaviour("XR-47")
 @pytest.mark.parametrize(("resources", "expected"), EXTENDED_ROWS.values(), ids=EXTENDED_ROWS)
 def test_extended_resources(resources: Spec, expected: list[str]) -> None:
     assert texts(validate_pod_create(pod(container={"resources": resources}))) == expected
