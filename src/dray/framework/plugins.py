@@ -228,7 +228,8 @@ class DryRunSignature(FilterPlugin, Protocol):
     def parts_of(self, node: NodeInfo) -> Iterable[str]:
         """Return names of everything else that they depend on at the node, besides its Pods and those nominated to it.
 
-        What is nobody's part concerns all nodes. Which parts a node has depends on its API object, not on its Pods.
+        Which parts a node has depends on its API object, not on its Pods. If something changes that is no part, the
+        change concerns all nodes, and `parts_changed_since` returns None.
         """
 
     def parts_version(self) -> Hashable:

@@ -139,7 +139,7 @@ class DeviceFilter:
     def _search_in_dry_run(
         self, dry_run: DryRun, variant: Variant, node: NodeInfo
     ) -> tuple[AllocationResult, ...] | None:
-        """Search, unless it was in vain with the same claims left out, or with more of them."""
+        """Search, unless a search that left out the same claims or more has found nothing in this dry run."""
         overlay = dry_run.overlay
         if overlay is None:
             return self._search_with_overlay(dry_run, variant, node)

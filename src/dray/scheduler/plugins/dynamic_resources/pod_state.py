@@ -221,8 +221,8 @@ class DryRun:
         # Pods that are or were removed, by uid of the Pod, and by node the keys of its local devices.
         self.claims_of_removed: dict[str, Sequence[ResourceClaim]] = {}
         self.local_devices: dict[str, frozenset[str]] = {}
-        # What was searched for in vain: by node, variant and what nominated Pods hold, the sets of claims that were
-        # left out. With fewer of them left out nothing is found either.
+        # Searches that found nothing: by node, variant and what nominated Pods hold, the sets of claims that were left
+        # out. With fewer of them left out nothing is found either.
         self.unfit: dict[tuple[str, int, frozenset[str]], list[frozenset[str]]] = {}
         # Node -> what was found with nominated Pods. It must also hold without them.
         self.first_pass: dict[str, tuple[AllocationResult, ...]] = {}

@@ -15,6 +15,7 @@ from dray.framework.pod_info import PodInfo
 from dray.framework.status import SKIP, SUCCESS, Status, unresolvable
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.arguments import Arguments
+from dray.scheduler.plugins.counted_pods import CountingPlugin
 from dray.scheduler.plugins.inter_pod_affinity import hints, scoring
 from dray.scheduler.plugins.inter_pod_affinity.counts import DomainCounts, MatchingPods, TermOwners
 from dray.scheduler.plugins.inter_pod_affinity.namespaces import namespaces_of
@@ -29,7 +30,7 @@ _SCORES: Final = "InterPodAffinity/scores"
 _OWNERS: Final = (NAME, "owners")
 
 
-class InterPodAffinity:
+class InterPodAffinity(CountingPlugin):
     """Filters on required terms of the Pod and on required anti-affinity of others; scores preferred terms."""
 
     name = NAME
@@ -86,26 +87,9 @@ class InterPodAffinity:
     def _matching(self, terms: tuple[Term, ...]) -> MatchingPods:
         return self._index.view((NAME, terms), lambda: MatchingPods(terms))
 
-    def add_pod(self, state: CycleState, _pod: Pod, other: PodInfo, node: NodeInfo) -> Status:
-        """Count a Pod on the node."""
-        own: AffinityState = state[NAME]
-        own.count(other, node, 1)
-        return SUCCESS
-
-    def remove_pod(self, state: CycleState, _pod: Pod, other: PodInfo, node: NodeInfo) -> Status:
-        """Do not count a Pod on the node any more."""
-        own: AffinityState = state[NAME]
-        own.count(other, node, -1)
-        return SUCCESS
-
     def filter(self, state: CycleState, pod: Pod, node: NodeInfo) -> Status:
-        """Check one node."""
-        return self.filter_all(state, pod, (node,))[0]
-
-    def filter_all(self, state: CycleState, _pod: Pod, nodes: Sequence[NodeInfo]) -> Sequence[Status]:
         """Check affinity, the Pod's own anti-affinity, and that of existing Pods, in this order."""
-        own: AffinityState = state[NAME]
-        return own.check_all(nodes)
+        return self.filter_all(state, pod, (node,))[0]
 
     # --- Preferred terms. ---
 

@@ -12,9 +12,9 @@ from dray.framework.events import EventRegistration
 from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import PreFilterResult
 from dray.framework.pod_affinity import selector_key
-from dray.framework.pod_info import PodInfo
 from dray.framework.status import SKIP, SUCCESS, Status, unresolvable
 from dray.scheduler.handle import Handle
+from dray.scheduler.plugins.counted_pods import CountingPlugin
 from dray.scheduler.plugins.pod_index import pod_index_of
 from dray.scheduler.plugins.pod_topology_spread import scoring
 from dray.scheduler.plugins.pod_topology_spread.constraints import (
@@ -34,7 +34,7 @@ from dray.scheduler.plugins.pod_topology_spread.state import NAME, HardConstrain
 _SCORES: Final = "PodTopologySpread/scores"
 
 
-class PodTopologySpread:
+class PodTopologySpread(CountingPlugin):
     """Filters on DoNotSchedule constraints, and scores on ScheduleAnyway constraints."""
 
     name = NAME
@@ -81,27 +81,10 @@ class PodTopologySpread:
             (NAME, key, _pods_key(pod, constraint), counts_node.key), lambda: Domains(key, matcher, counts_node)
         )
 
-    def add_pod(self, state: CycleState, _pod: Pod, other: PodInfo, node: NodeInfo) -> Status:
-        """Count a Pod on the node."""
-        own: SpreadState = state[NAME]
-        own.count(other, node, 1)
-        return SUCCESS
-
-    def remove_pod(self, state: CycleState, _pod: Pod, other: PodInfo, node: NodeInfo) -> Status:
-        """Do not count a Pod on the node any more."""
-        own: SpreadState = state[NAME]
-        own.count(other, node, -1)
-        return SUCCESS
-
     def filter(self, state: CycleState, _pod: Pod, node: NodeInfo) -> Status:
         """Check that the node has the keys, and that the skew stays within the limits."""
         own: SpreadState = state[NAME]
         return own.check(node.labels)
-
-    def filter_all(self, state: CycleState, _pod: Pod, nodes: Sequence[NodeInfo]) -> Sequence[Status]:
-        """Check all nodes."""
-        own: SpreadState = state[NAME]
-        return own.check_all(nodes)
 
     # --- Soft constraints. ---
 
