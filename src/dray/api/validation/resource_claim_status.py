@@ -22,7 +22,6 @@ from dray.api.field_errors import (
 )
 from dray.api.validation import resource_fields as fields
 from dray.api.validation.meta_v1 import validate_conditions
-from dray.api.validation.plain_allocation import is_plain_allocation
 from dray.api.validation.resource_claim import RequestNames, request_names, request_reference, request_references
 from dray.api.validation.resource_rendering import device_id_duplicate, device_id_invalid
 
@@ -92,8 +91,7 @@ def _allocation_change(new: Document | None, old: Document | None, spec: Documen
     if new is None:
         return []
     if old is None:
-        requests = request_names(spec.get("devices") or {})
-        return [] if is_plain_allocation(new, requests, RESULTS_MAX) else _allocation(new, requests)
+        return _allocation(new, request_names(spec.get("devices") or {}))
     return [] if new == old else [invalid(_ALLOCATION, None, "field cannot be modified once set")]
 
 
