@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,6 +13,7 @@ from dray.api.document import Document
 from dray.api.errors import APIError
 from dray.apiserver.call import Call, DocumentResult, ListResult, ObjectResult
 from dray.apiserver.encoding import encode_document_result, encode_object_result
+from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.http import Listener
 from dray.apiserver.list_encoding import encode_list
 from dray.apiserver.negotiation import JSON
@@ -65,6 +66,10 @@ class Attacker:
 
     def __init__(self, server: APIServer) -> None:
         self._server = server
+
+    def endpoints(self) -> Iterable[Endpoint]:
+        """Return what the server serves."""
+        return self._server.catalog.endpoints()
 
     async def send(self, method: str, target: str, body: bytes | Document | None = None, media: str = "") -> Answer:
         """Send one request, to its encoded answer."""

@@ -6,7 +6,9 @@ them as the typed structures of `dray.api.types`.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, NewType, TypeAlias
+from typing import Any, Final, NamedTuple, NewType, TypeAlias
+
+from dray.lib.processor_time import ticking
 
 # A JSON object with Kubernetes' camelCase keys: str, int, float, bool, None, list and dict only.
 Document: TypeAlias = dict[str, Any]
@@ -92,6 +94,10 @@ def key_of(document: Document) -> NamespacedName:
     return NamespacedName(metadata.get("namespace", ""), metadata.get("name", ""))
 
 
+# Of so few items, none is checked: most lists are short.
+_SHORT: Final = 32
+
+
 def copy_document(document: Document) -> Document:
     """Return a deep copy; limited to JSON values and therefore much faster than `copy.deepcopy`."""
     # Most values are strings.
@@ -103,5 +109,6 @@ def copy_value(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: item if item.__class__ is str else copy_value(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [item if item.__class__ is str else copy_value(item) for item in value]
+        items = value if len(value) <= _SHORT else ticking(value)
+        return [item if item.__class__ is str else copy_value(item) for item in items]
     return value

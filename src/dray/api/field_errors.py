@@ -111,53 +111,63 @@ def _render(value: Any) -> str:
 
 def required(path: Path, detail: str = "") -> FieldError:
     """Return the error for a missing value."""
+    tick()
     return FieldError(ErrorType.REQUIRED, str(path), "", detail)
 
 
 def invalid(path: Path, value: Any, detail: str) -> FieldError:
     """Return the error for a malformed or out-of-range value."""
+    tick()
     return FieldError(ErrorType.INVALID, str(path), value, detail)
 
 
 def type_invalid(path: Path, value: Any, detail: str) -> FieldError:
     """Return the error for a value of the wrong JSON type."""
+    tick()
     return FieldError(ErrorType.TYPE_INVALID, str(path), value, detail)
 
 
 def duplicate(path: Path, value: Any) -> FieldError:
     """Return the error for a value that must be unique."""
+    tick()
     return FieldError(ErrorType.DUPLICATE, str(path), value)
 
 
 def not_found(path: Path, value: Any) -> FieldError:
     """Return the error for a reference to something that does not exist."""
+    tick()
     return FieldError(ErrorType.NOT_FOUND, str(path), value)
 
 
 def forbidden(path: Path, detail: str) -> FieldError:
     """Return the error for a field that must not be set or changed."""
+    tick()
     return FieldError(ErrorType.FORBIDDEN, str(path), "", detail)
 
 
 def not_supported(path: Path, value: Any, supported: Iterable[str]) -> FieldError:
     """Return the error for a value that is not one of the supported ones."""
+    tick()
     listed = ", ".join(quote(item) for item in supported)
     return FieldError(ErrorType.NOT_SUPPORTED, str(path), value, f"supported values: {listed}" if listed else "")
 
 
 def too_long(path: Path, length_max: int) -> FieldError:
     """Return the error for a text of too many bytes."""
+    tick()
     plural = "byte" if length_max == 1 else "bytes"
     return FieldError(ErrorType.TOO_LONG, str(path), "", f"may not be more than {length_max} {plural}")
 
 
 def too_many_characters(path: Path, length_max: int) -> FieldError:
     """Return the error for a text of too many characters."""
+    tick()
     return FieldError(ErrorType.TOO_LONG, str(path), "", f"may not be more than {length_max} characters")
 
 
 def too_many(path: Path, actual: int, count_max: int) -> FieldError:
     """Return the error for a list of too many items."""
+    tick()
     plural = "item" if count_max == 1 else "items"
     return FieldError(ErrorType.TOO_MANY, str(path), actual, f"must have at most {count_max} {plural}")
 

@@ -286,7 +286,7 @@ def _compile_list(kind: ListOf, *, drops_empty: bool = False) -> Check:
         if type(value) is not list:
             raise MismatchError(go_kind(value), go_type)
         mark = len(unknown)
-        for index, item in enumerate(value):
+        for index, item in enumerate(ticking(value)):
             if of_texts and type(item) is str:
                 continue
             kept = zero() if item is None else check(item, unknown)

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 # How often tickets that have waited too long are removed while there are any.
 _SWEEP_SECONDS: Final = 1.0
-# The processor time after which a step is suspended. Each suspension costs some 50 microseconds.
+# The time after which a step is suspended. Each suspension costs some 50 microseconds.
 SLICE_SECONDS: Final = 0.002
 # The processor time that a request may have used when one of its expressions (CEL) is evaluated. Kubernetes' budgets
 # count work that takes it a second, and takes up to 12 seconds here.
@@ -91,6 +91,7 @@ class RequestLimiter:
             return result
 
         meter = StepMeter(
+            self._now,
             self._processor_seconds,
             lambda: suspend(pacer.pause),
             aside,

@@ -1,4 +1,4 @@
-"""The processor time of a request's steps, and the places where a long one is suspended. Pure: the clock is passed in.
+"""The time of a request's steps, and the places where a long one is suspended. Pure: the clocks are passed in.
 
 A step is what a request does between two waits; while it runs, everybody else waits. Whoever runs requests puts a
 `StepMeter` into the context for each of them (`metered`), and calls `begin` and `end` around its steps. Code whose work
@@ -37,24 +37,29 @@ class StepMeter:
         "_began_at",
         "_expression_seconds",
         "_now",
+        "_processor_seconds",
         "_runs",
         "_slice_seconds",
         "_suspend",
         "_ticks",
         "_used",
+        "_used_at",
     )
 
     def __init__(
         self,
         now: Callable[[], float],
+        processor_seconds: Callable[[], float],
         suspend: Callable[[], object],
         aside: Callable[[Callable[[], Any]], Any],
         *,
         slice_seconds: float,
         expression_seconds: float,
     ) -> None:
-        # The processor time of the thread, so that a busy machine ends no request.
+        # Elapsed time, which costs a tenth of the processor time to read: slices are what others wait for.
         self._now: Final = now
+        # That of the thread, so that a busy machine ends no expression.
+        self._processor_seconds: Final = processor_seconds
         # Returns when the step may continue; `end` and `begin` are called meanwhile.
         self._suspend: Final = suspend
         # Suspends the step until a thread has called the function; returns its result.
@@ -62,7 +67,9 @@ class StepMeter:
         self._slice_seconds: Final = slice_seconds
         # What a request may have used when one of its expressions (CEL) is evaluated.
         self._expression_seconds: Final = expression_seconds
+        # The processor time of all slices that were used up, and that of the thread when the running one began.
         self._used = 0.0
+        self._used_at: float | None = None
         self._runs = False
         self._began_at: float | None = None
         # The ticks until the clock is read.
@@ -75,9 +82,7 @@ class StepMeter:
     def end(self) -> None:
         """End a step, or interrupt one."""
         self._runs = False
-        if self._began_at is not None:
-            self._used += self._now() - self._began_at
-            self._began_at = None
+        self._began_at = self._used_at = None
 
     def check(self) -> None:
         """Suspend the step if it has used its slice."""
@@ -87,8 +92,13 @@ class StepMeter:
         if self._began_at is None:
             self._began_at = now
         elif now - self._began_at >= self._slice_seconds:
-            self._suspend()
-            self._began_at = self._now()
+            self._interrupt()
+
+    def _interrupt(self) -> None:
+        # In the first slice of a step, only elapsed time is measured.
+        self._used += self._slice_seconds if self._used_at is None else self._processor_seconds() - self._used_at
+        self._suspend()
+        self._began_at, self._used_at = self._now(), self._processor_seconds()
 
     def tick(self, elements: int = 1) -> None:
         """Check once in a while."""

@@ -407,7 +407,12 @@ def test_the_processor_time_of_a_request_ends_the_evaluation() -> None:
         meter.begin()
 
     meter = StepMeter(
-        lambda: float(next(seconds)), suspend, lambda function: function(), slice_seconds=1.0, expression_seconds=3.0
+        lambda: float(next(seconds)),
+        lambda: float(next(seconds)),
+        suspend,
+        lambda call: call(),
+        slice_seconds=1.0,
+        expression_seconds=3.0,
     )
     meter.begin()
     with metered(meter), pytest.raises(CELInterruptedError, match="operation interrupted"):

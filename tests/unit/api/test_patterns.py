@@ -24,7 +24,7 @@ class Threads:
         return function()
 
     def meter(self) -> StepMeter:
-        meter = StepMeter(lambda: 0.0, lambda: None, self.call, slice_seconds=1.0, expression_seconds=1.0)
+        meter = StepMeter(lambda: 0.0, lambda: 0.0, lambda: None, self.call, slice_seconds=1.0, expression_seconds=1.0)
         meter.begin()
         return meter
 

@@ -13,7 +13,9 @@ class Work:
         self.seconds = 0.0
         self.suspended_at: list[float] = []
         self.aside_calls = 0
-        self.meter = StepMeter(self.used, self.suspend, self.aside, slice_seconds=0.03, expression_seconds=0.1)
+        self.meter = StepMeter(
+            self.used, self.used, self.suspend, self.aside, slice_seconds=0.03, expression_seconds=0.1
+        )
 
     def used(self) -> float:
         return self.seconds
@@ -73,7 +75,7 @@ def test_the_clock_is_read_once_for_many_elements() -> None:
         readings += 1
         return 0.0
 
-    meter = StepMeter(used, work.suspend, work.aside, slice_seconds=0.03, expression_seconds=0.1)
+    meter = StepMeter(used, work.used, work.suspend, work.aside, slice_seconds=0.03, expression_seconds=0.1)
     meter.begin()
     with metered(meter):
         for _ in range(1000):

@@ -16,7 +16,6 @@ from dray.apiserver.admission.plugin import (
     Undo,
 )
 from dray.apiserver.authorization.node import NODES_GROUP
-from dray.lib import processor_time
 
 _Selector: TypeAlias = Callable[[GroupResource, str, Operation], tuple[AdmissionPlugin, ...]]
 # Kinds of writes whose plugins are remembered; more than the resources, subresources and operations of a server.
@@ -66,7 +65,6 @@ class AdmissionChain:
         """Run the mutating phase."""
         plugins = self._mutating(attributes.resource, attributes.subresource, attributes.operation)
         for plugin in plugins:
-            processor_time.check()
             await plugin.admit(attributes)
         webhooks = self._webhooks
         if webhooks is None or webhooks.configuration.is_empty or not webhooks.is_about(attributes):
@@ -86,7 +84,6 @@ class AdmissionChain:
             for plugin in select(attributes.resource, attributes.subresource, attributes.operation):
                 if plugin.configuration.is_empty:
                     continue
-                processor_time.check()
                 undo = await plugin.validate(attributes)
                 if undo is not None:
                     undos.append(undo)

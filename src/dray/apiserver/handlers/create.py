@@ -70,7 +70,6 @@ class CreateHandler:
         validate_new(endpoint, hub, strategy, context)
         backend.check_escalation(call, endpoint, hub, None)
         undo = await backend.admission.validate(attributes if hub is document else attributes.with_objects(hub))
-        processor_time.check()
         call.warnings.extend((*context.warnings, *strategy.warnings(hub, None, context)))
         if endpoint.creation_warning:
             call.warnings.append(endpoint.creation_warning)

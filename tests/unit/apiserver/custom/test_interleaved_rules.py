@@ -33,6 +33,7 @@ async def validated(budget: RuleBudget, evaluations: int) -> FieldErrors:
     # Suspended at every check.
     meter = StepMeter(
         lambda: float(next(readings)),
+        lambda: 0.0,
         lambda: suspend(lambda: asyncio.sleep(0)),
         lambda function: function(),
         slice_seconds=1.0,

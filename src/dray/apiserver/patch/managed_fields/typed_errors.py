@@ -9,6 +9,7 @@ from dray.api.schema.model import ListOf, Scalar, StructType
 from dray.apiserver.patch import go_text
 from dray.apiserver.patch.managed_fields.field_set import Path, element_text, path_text
 from dray.apiserver.patch.managed_fields.shape import ItemKeyError, Shape, struct_shape
+from dray.lib.processor_time import ticking
 
 _NUMBERS: Final = frozenset({Scalar.INT32, Scalar.INT64, Scalar.DOUBLE})
 _ANY_SCALAR: Final = frozenset({Scalar.QUANTITY, Scalar.INT_OR_STRING})
@@ -61,7 +62,7 @@ def _map_errors(value: Document, shape: Shape, path: Path) -> list[str]:
     errors: list[str] = []
     closed = isinstance(shape.type, StructType) and not shape.type.open
     slots = shape.slots
-    for name, item in value.items():
+    for name, item in ticking(value.items()):
         slot = slots.get(name)
         if slot is None and closed:
             return [*errors, f"{path_text(path)}.{name}: field not declared in schema"]
@@ -74,7 +75,7 @@ def _map_errors(value: Document, shape: Shape, path: Path) -> list[str]:
 def _list_errors(value: list[Any], shape: Shape, path: Path) -> list[str]:
     errors: list[str] = []
     seen: set[str] = set()
-    for position, item in enumerate(value):
+    for position, item in enumerate(ticking(value)):
         element = f"i:{position}"
         if shape.is_list:
             try:
