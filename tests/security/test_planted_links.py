@@ -15,7 +15,8 @@ from dray.node.agent.logs.reader import stream
 from dray.node.agent.pod.environment import ConfigError
 from dray.node.agent.volume_content import File
 from dray.node.agent.volume_files import prepare_subpath, read_message, remove_pod, write_files
-from dray.node.runtimes.runtime import BindMount
+from dray.node.runtimes.cri.subpaths import bind_subpaths, remove_subpaths
+from dray.node.runtimes.runtime import BindMount, ContainerSpec, RuntimeFailure, Sandbox
 from dray.node.runtimes.shim.program import Log
 from dray.node.untrusted_files import DEPTH_MAX, LINKS_MAX, open_below, real_path_below, remove_tree
 from tests.unit.node.agent.builders import pod
@@ -268,3 +269,26 @@ def test_a_log_replaced_by_a_link_is_not_written(tmp_path: Path, host: Path) -> 
     with pytest.raises(OSError, match="symbolic links"):
         Log(str(tmp_path / "0.log"))
     assert is_untouched(host)
+
+
+# --- What a CRI runtime mounts. ---
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount")
+def test_a_runtime_mounts_what_the_agent_has_opened(host: Path, volume: Path, tmp_path: Path) -> None:
+    (volume / "s").mkdir()
+    (volume / "s" / "own").write_text("kept")
+    sandbox = Sandbox("uid", "ns", "p", "p", str(tmp_path / "logs"))
+    spec = ContainerSpec(sandbox, "a", 0, "busybox", mounts=(subpath(volume, "s"),))
+    (mounted,) = bind_subpaths(tmp_path / "subpaths", spec)
+    # Whatever a container does with the path now, the runtime is given the folder itself.
+    (volume / "s").rename(volume / "t")
+    (volume / "s").symlink_to(host)
+    assert [path.name for path in Path(mounted.host_path).iterdir()] == ["own"]
+    # The next run of the container finds the link, and loses its mount.
+    with pytest.raises(RuntimeFailure, match="failed to prepare subPath"):
+        bind_subpaths(tmp_path / "subpaths", spec)
+    assert is_untouched(host)
+    remove_subpaths(tmp_path / "subpaths", "uid")
+    assert list((tmp_path / "subpaths").iterdir()) == []
+    assert (volume / "t" / "own").read_text() == "kept"
