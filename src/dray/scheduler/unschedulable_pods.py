@@ -123,12 +123,12 @@ class UnschedulablePods:
 
     def _keys_of(self, queued: QueuedPod, plugins: frozenset[str]) -> list[tuple[str, str]]:
         pod = queued.info.pod
-        found: list[tuple[str, str]] = []
-        for plugin in plugins:
-            for keys_of_pod in self._key_functions.get(plugin, ()):
-                for key in keys_of_pod(pod):
-                    found.append((plugin, key))  # noqa: PERF401 - a comprehension is a call for each function
-        return found
+        return [
+            (plugin, key)
+            for plugin in plugins
+            for keys_of_pod in self._key_functions.get(plugin, ())
+            for key in keys_of_pod(pod)
+        ]
 
 
 def _position(entry: tuple[int, QueuedPod, frozenset[str]]) -> int:

@@ -212,11 +212,8 @@ def keys_of_pod(pod: Pod) -> list[str]:
 
 
 def _keys_of_entries(pod: Pod, entries: Sequence[PodClaim]) -> list[str]:
-    keys = [pod.metadata.uid or ""]
-    for entry in entries:
-        if entry.claim_name is not None:
-            keys.append(f"{pod.metadata.namespace}/{entry.claim_name}")  # noqa: PERF401 - a comprehension is a call
-    return keys
+    claims = [f"{pod.metadata.namespace}/{entry.claim_name}" for entry in entries if entry.claim_name is not None]
+    return [pod.metadata.uid or "", *claims]
 
 
 def keys_of_claim(old: ResourceClaim | None, new: ResourceClaim | None) -> tuple[str, ...] | None:
