@@ -143,6 +143,20 @@ def test_claims_to_free_are_as_few_as_possible() -> None:
     )
 
 
+@pytest.mark.behaviour("TT-08")
+def test_nothing_is_taken_from_more_important_pods() -> None:
+    held = [*holder("x", "a/gpu-0"), *holder("y", "a/gpu-1"), *holder("z", "a/gpu-2")]
+    priorities = {"x": 5, "y": 20, "z": 10}
+    for item in held:
+        if item["kind"] == "Pod":
+            item["spec"]["priority"] = priorities[item["metadata"]["name"]]
+    given = [*machine("a", gpu("gpu-0"), gpu("gpu-1"), gpu("gpu-2")), *held, template("t", exactly(1))]
+    texts = [text for text, _ in advice(asked(*given, waiting_pod("train", "t", priority=10)))]
+    assert texts[0] == "free claim team/x-gpu (Pod x, for 1d)"
+    texts = [text for text, _ in advice(asked(*given, waiting_pod("train", "t", priority=0)))]
+    assert not [text for text in texts if text.startswith("free")]
+
+
 def test_a_lower_count_is_smaller_than_many_claims() -> None:
     names = [f"gpu-{number}" for number in range(6)]
     held = [item for number, name in enumerate(names[:4]) for item in holder(f"h{number}", f"a/{name}")]

@@ -129,17 +129,19 @@ class Size(enum.IntEnum):
 
     CORRECT_NAME = 0
     ADMIT_TO_NODE = 1
-    FREE_CLAIMS = 2
-    LOWER_REQUEST = 3
+    # No Pod uses them.
+    FREE_UNUSED_CLAIMS = 2
+    FREE_CLAIMS = 3
+    LOWER_REQUEST = 4
     # More of them than a line can name: each has a user who loses it.
-    FREE_MANY_CLAIMS = 4
-    DROP_CONSTRAINT = 5
-    ADD_ALTERNATIVE = 6
+    FREE_MANY_CLAIMS = 5
+    DROP_CONSTRAINT = 6
+    ADD_ALTERNATIVE = 7
     # Also of a Pod that was meant for the nodes which it names.
-    DROP_NODE_SELECTOR = 7
-    TOLERATE = 8
-    ADD_NODE = 9
-    DROP_SELECTOR = 10
+    DROP_NODE_SELECTOR = 8
+    TOLERATE = 9
+    ADD_NODE = 10
+    DROP_SELECTOR = 11
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ Nodes are uncordoned and their taints removed, claims freed, requests lowered, n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -30,6 +30,8 @@ _CLAIMS_MAX: Final = 64
 _SHOWN_MAX: Final = 3
 HOSTNAME: Final = "kubernetes.io/hostname"
 _ADMISSION: Final = frozenset({"NodeUnschedulable", "TaintToleration"})
+# Below every priority of a Pod.
+_UNUSED: Final = -(2**31)
 _NANOS_PER_MILLI: Final = 10**6
 _NANOS: Final = 10**9
 replace = msgspec.structs.replace
@@ -96,24 +98,43 @@ def _admitting(node: Node, pod: Pod) -> Node:
 
 
 def _freed_claims(cluster: Surroundings, answers: Sequence[NodeAnswer]) -> Iterator[Change]:
-    """Free the smallest set of claims on one node that lets the Pod in."""
-    best: tuple[int, str, list[ResourceClaim]] | None = None
+    """Free the claims on one node that let the Pod in: of the least important Pods, and as few as possible.
+
+    Nothing is taken from Pods that are more important than the one that waits.
+    """
+    best: tuple[tuple[int, int], str, list[ResourceClaim]] | None = None
+    priorities = _priorities(cluster)
     for answer in sorted(answers, key=_missing)[:_FREED_NODES_MAX]:
         if answer.fits or answer.rejections.keys() != {DYNAMIC_RESOURCES}:
             continue
         info = cluster.nodes.get(answer.node)
         claims = [] if info is None else _blocking(cluster, answer)
+        claims = [claim for claim in claims if _importance(claim, priorities) <= (cluster.pod.spec.priority or 0)]
         if info is None or not claims or len(claims) > _CLAIMS_MAX:
             continue
-        freed = _smallest(cluster, info, claims)
-        if freed and (best is None or len(freed) < best[0]):
-            best = len(freed), answer.node, freed
+        freed = _smallest(cluster, info, claims, priorities)
+        harm = max((_importance(claim, priorities) for claim in freed), default=0), len(freed)
+        if freed and (best is None or harm < best[0]):
+            best = harm, answer.node, freed
     if best is not None:
         _, name, freed = best
         shown = ", ".join(holder_text(claim, cluster.now) for claim in freed[:_SHOWN_MAX])
         more = f" and {len(freed) - _SHOWN_MAX} more" if len(freed) > _SHOWN_MAX else ""
         size = Size.FREE_MANY_CLAIMS if more else Size.FREE_CLAIMS
+        if not any(claim.status.reserved_for for claim in freed):
+            size = Size.FREE_UNUSED_CLAIMS
         yield Change(f"free {shown}{more}", (name,), size)
+
+
+def _priorities(cluster: Surroundings) -> dict[str, int]:
+    """Return the priority of each Pod on a node, by uid."""
+    return {info.uid: info.pod.spec.priority or 0 for node in cluster.nodes.nodes for info in node.pods.values()}
+
+
+def _importance(claim: ResourceClaim, priorities: Mapping[str, int]) -> int:
+    """Return the highest priority of the claim's Pods; less than any if it has none."""
+    users = [priorities.get(user.uid, 0) for user in claim.status.reserved_for]
+    return max(users, default=_UNUSED)
 
 
 def _missing(answer: NodeAnswer) -> int:
@@ -137,8 +158,13 @@ def _blocking(cluster: Surroundings, answer: NodeAnswer) -> list[ResourceClaim]:
     return found
 
 
-def _smallest(cluster: Surroundings, info: NodeInfo, claims: Sequence[ResourceClaim]) -> list[ResourceClaim]:
-    """Take out all the claims, and put them back one by one as long as the Pod still fits, the oldest first."""
+def _smallest(
+    cluster: Surroundings, info: NodeInfo, claims: Sequence[ResourceClaim], priorities: Mapping[str, int]
+) -> list[ResourceClaim]:
+    """Take out all the claims, and put them back one by one as long as the Pod still fits: the most important first.
+
+    Of equally important ones, the oldest are put back first.
+    """
     overlay = AllocationOverlay(cluster.allocator.allocations)
     wanted = cluster.filters.wanted_on(info)
     for claim in claims:
@@ -146,7 +172,7 @@ def _smallest(cluster: Surroundings, info: NodeInfo, claims: Sequence[ResourceCl
     if not _fits(cluster.allocator, info, wanted, overlay):
         return []
     freed = []
-    for claim in sorted(claims, key=_since):
+    for claim in sorted(claims, key=lambda claim: (-_importance(claim, priorities), _since(claim))):
         overlay.put_back(_identity(claim))
         if not _fits(cluster.allocator, info, wanted, overlay):
             overlay.take_out(_identity(claim))
