@@ -280,3 +280,24 @@ async def test_a_lone_surrogate_beside_a_raw_number_is_replaced(media: str) -> N
         answer = await attacker.send("POST", CLASSES, body, media)
         assert answer.code == 201, answer
         assert '{"k":1.50,"l":"\ufffd"}'.encode() in answer.body
+
+
+async def test_a_limit_of_hundreds_of_digits_stops_no_pod() -> None:
+    """It is larger than all doubles, in which ratios are computed."""
+    huge = "9" * 400
+    limits = {"maxLimitRequestRatio": {"cpu": huge}, "default": {"memory": huge}, "defaultRequest": {"memory": "1"}}
+    ratio = {"type": "Container", **limits, "max": {"memory": huge}}
+    bounds = {
+        "type": "Container",
+        "maxLimitRequestRatio": {"memory": "2"},
+        "max": {"memory": huge},
+        "min": {"memory": 1},
+    }
+    resources = {"requests": {"cpu": "1", "memory": "1"}, "limits": {"cpu": "2", "memory": huge}}
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i", "resources": resources}]}}
+    async with attacked_server() as attacker:
+        for item in (ratio, bounds):
+            body = {"metadata": {"generateName": "l-"}, "spec": {"limits": [item]}}
+            answer = await attacker.send("POST", "/api/v1/namespaces/default/limitranges", body)
+            assert answer.code in (201, 422), answer
+        assert (await attacker.send("POST", PODS, pod)).code in (201, 403)

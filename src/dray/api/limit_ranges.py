@@ -149,7 +149,7 @@ def _ratio_above(kind: str, name: str, bound: Quantity, requests: Amounts, limit
         return f"{start}, but no request is specified or request is 0"
     if not limit:
         return f"{start}, but no limit is specified or limit is 0"
-    ratio = limit.nanos / request.nanos
+    ratio = limit.ratio_to(request)
     return f"{start}, but provided ratio is {ratio:f}" if ratio > bound.as_float() else ""
 
 

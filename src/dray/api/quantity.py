@@ -7,6 +7,7 @@ away from zero when it is parsed. Error texts are those of k8s.io/apimachinery `
 from __future__ import annotations
 
 import enum
+import math
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -51,6 +52,13 @@ _EXPONENT: Final = re.compile(r"[eE]([+-]?[0-9]+)", re.ASCII)
 
 class QuantityError(ValueError):
     """A text that is not a quantity, or a quantity that is out of range."""
+
+
+def _quotient(dividend: int, divisor: int) -> float:
+    try:
+        return dividend / divisor
+    except OverflowError:
+        return math.inf if (dividend < 0) == (divisor < 0) else -math.inf
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,8 +136,12 @@ class Quantity:
         return self.nanos // _NANOS_PER_UNIT
 
     def as_float(self) -> float:
-        """Return the nearest double."""
-        return self.nanos / _NANOS_PER_UNIT
+        """Return the nearest double, infinity for what is larger than all."""
+        return _quotient(self.nanos, _NANOS_PER_UNIT)
+
+    def ratio_to(self, other: Quantity) -> float:
+        """Return how many times the other amount this is, as the nearest double."""
+        return _quotient(self.nanos, other.nanos)
 
     def __str__(self) -> str:
         if self.nanos == 0:

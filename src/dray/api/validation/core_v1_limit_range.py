@@ -108,7 +108,7 @@ def _validate_ratio(ratio: Quantity, amounts: Mapping[str, Quantity], path: Path
         errors.append(invalid(path, str(ratio), f"ratio {ratio} is less than 1"))
     low, high = amounts.get("min"), amounts.get("max")
     if low and high:
-        limit = high.nanos / low.nanos
+        limit = high.ratio_to(low)
         if ratio.as_float() > limit:
             errors.append(invalid(path, str(ratio), f"ratio {ratio} is greater than max/min = {limit:f}"))
     return errors
