@@ -88,6 +88,8 @@ class Failure:
     nominated: str | None = None
     # Whether to retry after a backoff, because no event would requeue the Pod.
     is_error: bool = False
+    # A node was chosen, and a driver has to do its part: no failure, as long as it does.
+    is_wait: bool = False
     # Whether to retry without it.
     at_once: bool = False
     # The rejected nodes, for the record of decisions.

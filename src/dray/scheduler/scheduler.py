@@ -406,9 +406,12 @@ class Scheduler:
         failure = _error(status.message, at_once=status.at_once)
         if status.is_rejected:
             plugins = frozenset((status.plugin,)) if status.plugin else frozenset()
-            pending = plugins if status.code is Code.PENDING else frozenset()
-            rejection = Diagnosis(1, {attempt.node_name: unresolvable(*status.reasons)})
-            failure = Failure(REASON_UNSCHEDULABLE, rejection.message(), plugins - pending, pending, nominated="")
+            if status.code is Code.PENDING:
+                # There is a node for the Pod: no numbers of nodes that are not available.
+                failure = Failure(REASON_UNSCHEDULABLE, status.message, pending=plugins, nominated="", is_wait=True)
+            else:
+                rejection = Diagnosis(1, {attempt.node_name: unresolvable(*status.reasons)})
+                failure = Failure(REASON_UNSCHEDULABLE, rejection.message(), plugins, nominated="")
         self._fail(queued, attempt.profile, attempt.started, failure)
 
     def _fail(self, queued: QueuedPod, profile: Profile, started: float, failure: Failure) -> None:
@@ -463,7 +466,8 @@ class Scheduler:
         self._reporter.set_status(pod, failure.reason, failure.message, failure.nominated)
         if failure.message != queued.last_message or now - queued.last_recorded_at > RECORD_AGAIN_SECONDS:
             queued.last_message, queued.last_recorded_at = failure.message, now
-            self._reporter.event(pod, WARNING, "FailedScheduling", failure.message)
+            kind, reason = (NORMAL, "WaitingForDriver") if failure.is_wait else (WARNING, "FailedScheduling")
+            self._reporter.event(pod, kind, reason, failure.message)
 
     # --- Events. ---
 

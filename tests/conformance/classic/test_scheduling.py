@@ -17,6 +17,7 @@ from tests.conformance.classic.cluster import (
     CLASSES,
     DEVICE_CLASSES,
     DRIVER,
+    EVENTS,
     NODES,
     NOW,
     PODS,
@@ -212,6 +213,44 @@ def test_a_pod_goes_only_where_its_allocated_claim_is() -> None:
         )
         await cluster.pod("p", named("c"))
         assert await cluster.node_of("p") == "n3"
+
+    run_scenario(scenario)
+
+
+@pytest.mark.behaviour("CL-64")
+def test_while_a_driver_allocates_there_is_no_warning() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        cluster.start_driver(Boards({"n1": 1, "n2": 1}))
+        await cluster.pod("p", inline())
+        await cluster.node_of("p")
+        found = (await cluster.user.list(EVENTS, TEAM)).items
+        of_pod = [
+            (item["type"], item["reason"], item["message"]) for item in found if item["involvedObject"]["name"] == "p"
+        ]
+        assert [(kind, reason) for kind, reason, _ in of_pod] == [
+            ("Normal", "WaitingForDriver"),
+            ("Normal", "Scheduled"),
+        ]
+        assert of_pod[0][2].startswith(
+            "waiting for resource driver to allocate resource (resourceclaim team/p-gpu, node n"
+        )
+
+    run_scenario(scenario)
+
+
+@pytest.mark.behaviour("CL-55", "CL-40")
+def test_a_hundred_pods_use_one_claim_at_once() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.claim("c", "Immediate")
+        await allocate(cluster, "c", "n1", userLimit=-1)
+        names = [f"p{number}" for number in range(100)]
+        begun = asyncio.get_running_loop().time()
+        await asyncio.gather(*(cluster.pod(name, named("c"), cpu="1m") for name in names))
+        for name in names:
+            assert await cluster.node_of(name) == "n1"
+        assert asyncio.get_running_loop().time() - begun < 3
+        users = (await cluster.get_claim("c"))["status"]["reservedFor"]
+        assert {user["name"] for user in users} == set(names)
 
     run_scenario(scenario)
 
