@@ -39,7 +39,7 @@ def rows(size: Size) -> Iterator[Row]:
     """Measure a get and a create of one user; the other one lists everything, or creates objects."""
     with serving() as server:
         _kubectl(server, "create", "namespace", NAMESPACE)
-        greedy, modest = (_token(server, name) for name in ("greedy", "modest"))
+        greedy, modest = (new_token(server, name, NAMESPACE, "default") for name in ("greedy", "modest"))
         load(server, "create", clients=32, total=size.objects, prefix="object", namespace=NAMESPACE)
         path = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
         table = {"path": path, "accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
@@ -81,10 +81,10 @@ def _wait_until_busy(server: Server, before: float, process: subprocess.Popen[st
     raise SystemExit("the load of the greedy user did not start")
 
 
-def _token(server: Server, name: str) -> str:
+def new_token(server: Server, name: str, *namespaces: str) -> str:
     """Create a service account that may edit the namespaces, and return a token for it."""
     _kubectl(server, "create", "serviceaccount", name)
-    for namespace in (NAMESPACE, "default"):
+    for namespace in namespaces:
         subject = f"--serviceaccount=default:{name}"
         _kubectl(server, "create", "rolebinding", name, "--clusterrole=edit", subject, "--namespace", namespace)
     return str(json.loads(_kubectl(server, "create", "token", name, "--output=json"))["status"]["token"])

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import random
+import http.client
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -17,6 +19,9 @@ from typing import Any, Final
 import greenlet
 import orjson
 
+from bench.fairness import new_token
+from bench.load import read_endpoint
+from bench.processes import load, serving
 from bench.rows import Row, Target, percentile, progress
 from dray.api.protobuf import encode_object
 from dray.apiserver.call import Pacer
@@ -50,6 +55,8 @@ GREEDY: Final = UserInfo("greedy", groups=("system:authenticated",))
 MODEST: Final = UserInfo("modest", groups=("system:authenticated",))
 _ATTEMPTS: Final = 3
 _REQUESTS: Final = 40
+_FLOOD_SECONDS: Final = 4.0
+_OVER_TLS: Final = ("create of a Pod with 45,000 variables", "apply of 45,000 keys", "access review of 2 MB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,8 +308,49 @@ async def waits_beside(request: LongRequest, connections: int = 2, requests: int
 
 def rows() -> Iterator[Row]:
     """Measure the longest part of each long request, and the requests of others beside two connections of the worst."""
+    yield from _rows_in_process()
+    yield from _rows_of_a_server()
+
+
+def _rows_of_a_server() -> Iterator[Row]:
+    """Measure the elapsed time of another user's GET, over TLS, beside two connections of a long request."""
+    with serving() as server:
+        greedy, modest = (new_token(server, name, "default") for name in ("greedy", "modest"))
+        load(server, "create", clients=1, total=1, prefix="object")
+        for name in ("", *_OVER_TLS):
+            stop = threading.Event()
+            arguments = (str(server.kubeconfig), greedy, REQUESTS[name], stop) if name else ()
+            with ThreadPoolExecutor() as executor:
+                floods = [executor.submit(_flood, *arguments) for _ in range(2 if name else 0)]
+                try:
+                    time.sleep(_FLOOD_SECONDS if name else 0.0)
+                    path = f"{CONFIG_MAPS}/object-0"
+                    found = load(server, "hold", clients=1, token=modest, seconds=_FLOOD_SECONDS, path=path, pause=0.01)
+                finally:
+                    stop.set()
+                sent = sum(flood.result() for flood in floods)
+            beside = f"2 connections: {name}" if name else "nothing"
+            parameters = {"beside": beside, "requests": len(found["times"]), "long requests": sent}
+            milliseconds = 1000 * percentile(found["times"], 0.5)
+            yield Row("over TLS beside long requests: get, p50", milliseconds, "ms", parameters, Target(50))
+
+
+def _flood(kubeconfig: str, token: str, request: LongRequest, stop: threading.Event) -> int:
+    """Repeat a request on one connection, and return how often."""
+    endpoint, body, count = read_endpoint(kubeconfig, certificate=False), request.body(), 0
+    connection = http.client.HTTPSConnection(endpoint.host, endpoint.port, context=endpoint.tls, timeout=300)
+    while not stop.is_set():
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": request.media}
+        connection.request(request.method, request.target, body, headers)
+        connection.getresponse().read()
+        count += 1
+    connection.close()
+    return count
+
+
+def _rows_in_process() -> Iterator[Row]:
+    """Measure in processor time, in one process without connections."""
     gc.set_threshold(200_000, 20, 50)
-    random.seed(0)
     totals: dict[str, float] = {}
     limit = Target(PART_MILLISECONDS_MAX)
     for name, request in REQUESTS.items():
