@@ -365,7 +365,8 @@ async def test_a_subpath_that_a_container_redirects_meanwhile_is_refused(
 
 async def test_users_groups_roots_and_masks(cluster: Cluster, kubectl: Kubectl) -> None:
     context = {"runAsUser": 1000, "runAsGroup": 1001, "readOnlyRootFilesystem": True}
-    looks = "touch /x 2>/dev/null || echo refused; grep CapEff /proc/self/status; wc -c < /proc/keys; grep Seccomp: /proc/self/status"
+    status = "/proc/self/status"
+    looks = f"touch /x 2>/dev/null || echo refused; grep CapEff {status}; wc -c < /proc/keys; grep Seccomp: {status}"
     await cluster.run(
         "p",
         shell("a", f"id -u; id -g; {looks}", securityContext=context),
