@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -14,6 +14,7 @@ from dray.sim.explain.similar_names import did_you_mean, listed, nearest
 from dray.sim.snapshot import Snapshot
 
 T = TypeVar("T")
+_OF_KUBERNETES: Final = "node.kubernetes.io/"
 replace = msgspec.structs.replace
 
 
@@ -147,10 +148,16 @@ def _with_affinity_label(pod: Pod, position: int, name: str, value: str) -> Pod:
 
 
 def _toleration_hints(snapshot: Snapshot, pod: Pod) -> Iterator[NameHint]:
-    """Yield tolerations of taints that no node has, if a taint of a similar name is there."""
+    """Yield tolerations of taints that no node has, if a taint of a similar name is there.
+
+    Taints of Kubernetes come and go with the state of nodes, and admission adds tolerations of them to every Pod.
+    """
     keys = {taint.key for node in snapshot.nodes for taint in node.spec.taints}
+    keys = {key for key in keys if not key.startswith(_OF_KUBERNETES)}
     for position, toleration in enumerate(pod.spec.tolerations):
-        meant = nearest(toleration.key, keys) if toleration.key and toleration.key not in keys else ""
+        key = toleration.key or ""
+        is_unknown = key and key not in keys and not key.startswith(_OF_KUBERNETES)
+        meant = nearest(key, keys) if is_unknown else ""
         if not meant or any(item.key == meant for item in pod.spec.tolerations):
             continue
         tolerations = list(pod.spec.tolerations)

@@ -177,6 +177,15 @@ def test_a_misspelt_toleration() -> None:
 
 
 @pytest.mark.behaviour("TT-07")
+def test_tolerations_that_every_pod_has_are_no_typo() -> None:
+    taints = [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]
+    tolerations = [{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}]
+    waiting = plain_pod(nodeSelector={"kubernetes.io/hostname": "node-b"}, tolerations=tolerations)
+    text = sentence(node("node-b", unschedulable=True, taints=taints), waiting=waiting)
+    assert text == "is pending, 0 of 2 nodes fit: node-b: cordoned; uncordon node-b"
+
+
+@pytest.mark.behaviour("TT-07")
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
