@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from dray.client.interface import Client
 from dray.cmd.settings import NodeSettings
@@ -14,7 +14,7 @@ from dray.node.agent.cpuset_reconciler import CpusetLookup
 from dray.node.agent.pod_manager import PodManager
 from dray.node.classic.claim_manager import ClassicClaimManager
 from dray.node.devices.device_manager import DeviceSettings, NodePods
-from dray.node.dra.claim_manager import ClaimManager
+from dray.node.dra.claim_manager import CHECKPOINT_DAMAGED, ClaimManager
 from dray.node.dra.dra_manager import DraManager, DraOptions
 from dray.node.plugins.handler import PluginHandler
 from dray.node.plugins.plugin_manager import PluginManager
@@ -27,9 +27,6 @@ from dray.node.topology.hints import Policy, Scope
 from dray.rpc.dra_services import DEVICE_PLUGIN, DRA_PLUGIN, RESOURCE_PLUGIN
 from dray.runtime.metrics import Metrics
 from dray.runtime.tasks import TaskGroup
-
-# The reason of the Node's event about a damaged checkpoint of claims.
-CLAIMS_DAMAGED: Final = "ClaimCheckpointDamaged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +131,7 @@ class NodeManagers:
         for manager in self._claim_managers:
             problem = manager.recover(self._pods.found_at_start)
             if problem:
-                self._warn(CLAIMS_DAMAGED, problem)
+                self._warn(CHECKPOINT_DAMAGED, problem)
 
     def spawn(self, group: TaskGroup) -> None:
         """Run the managers in the group."""

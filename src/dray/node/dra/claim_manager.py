@@ -48,6 +48,8 @@ RECONCILE_SECONDS: Final = 60.0
 # The reasons of the events of a Pod whose claims cannot be prepared or unprepared.
 FAILED_PREPARE: Final = "FailedPrepareDynamicResources"
 FAILED_UNPREPARE: Final = "FailedUnprepareDynamicResources"
+# The reason of the Node's event after a lost checkpoint.
+CHECKPOINT_DAMAGED: Final = "ClaimCheckpointDamaged"
 
 ClientT = TypeVar("ClientT", bound=PluginClient)
 Call = CallPrepare | CallUnprepare
