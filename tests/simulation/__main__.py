@@ -34,6 +34,9 @@ PROGRESS_SECONDS = 5.0
 ALL = "all"
 # Further seeds for a variant that lacks a declared fault. The rarest one happens in every sixth run.
 MORE_RUNS_MAX = 40
+# Their distance. A variant crashes at a step that its seed says, neighbouring seeds beside it, and a run may not have so
+# many steps. A prime number, so that all steps are tried, and odd, for what the lowest bit decides.
+MORE_RUNS_APART = 719
 
 
 class Planned(NamedTuple):
@@ -127,7 +130,7 @@ def _search_missing(variants: Iterable[str], next_seed: int, report: Report) -> 
     missing = {}
     for variant in variants:
         names = declared_faults(variant) - report.faults[variant].keys()
-        for seed in range(next_seed, next_seed + MORE_RUNS_MAX):
+        for seed in range(next_seed, next_seed + MORE_RUNS_MAX * MORE_RUNS_APART, MORE_RUNS_APART):
             if not names or report.violations:
                 break
             report.add(_run_briefly(variant, seed, ""), 0)

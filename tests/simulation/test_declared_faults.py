@@ -61,6 +61,12 @@ def test_a_variant_that_lacks_a_rare_fault_gets_further_seeds(capsys: pytest.Cap
     assert "2/1 runs" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("seed", [1000, 20_000, 55_501_001])
+def test_further_seeds_are_found_wherever_a_run_begins(seed: int) -> None:
+    """These and the seeds beside them are for crashes at steps that their runs do not have."""
+    assert command.main(["--runs=1", f"--variant={BRIEF}", "--seed", str(seed), "--jobs=1"]) == 0
+
+
 @pytest.mark.parametrize(("variant", "fault"), [(WithoutPowerCuts, "power_cut"), (WithOneMore, "never")])
 def test_a_fault_that_never_happens_fails_a_run_of_one_seed(
     variants: Callable[..., None], capsys: pytest.CaptureFixture[str], variant: Variant, fault: str
