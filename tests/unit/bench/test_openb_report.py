@@ -25,7 +25,7 @@ def test_seeds_are_numbers_and_ranges() -> None:
 
 
 def test_an_unknown_profile_is_named() -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="'fast' is not one of best-fit"):
+    with pytest.raises(argparse.ArgumentTypeError, match="'fast' is none of best-fit, fragmentation, pack, spread"):
         command._profiles("pack,fast")
 
 
