@@ -34,8 +34,8 @@ PROGRESS_SECONDS = 5.0
 ALL = "all"
 # Further seeds for a variant that lacks a declared fault. The rarest one happens in every sixth run.
 MORE_RUNS_MAX = 40
-# Their distance. A variant crashes at a step that its seed says, neighbouring seeds beside it, and a run may not have so
-# many steps. A prime number, so that all steps are tried, and odd, for what the lowest bit decides.
+# Their distance. A variant crashes at a step that its seed says, neighbouring seeds beside it, and a run may not have
+# so many steps. A prime number, so that all steps are tried, and odd, for what the lowest bit decides.
 MORE_RUNS_APART = 719
 
 
