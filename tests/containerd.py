@@ -7,11 +7,12 @@ import io
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tarfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -81,8 +82,17 @@ class Containerd:
 
     def end_containers(self) -> None:
         """End all containers: they outlive containerd."""
-        for task in self.ctr("task", "list", "--quiet").split():
+        for task in self.ctr("task", "list", "--quiet", check=False).split():
             self.ctr("task", "delete", "--force", task, check=False)
+
+    def end_shims(self) -> None:
+        """End the shims that containerd has not told to end before its own end."""
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            # It may end by itself meanwhile.
+            with suppress(OSError):
+                words = path.read_bytes().split(b"\0")
+                if b"containerd-shim" in words[0] and str(self.socket).encode() in words:
+                    os.kill(int(path.parent.name), signal.SIGKILL)
 
 
 @contextmanager
@@ -105,10 +115,11 @@ def running_containerd(busybox: Path, inside: Sequence[str] = ()) -> Iterator[Co
             for name, command in ((PAUSE, pause), (BUSYBOX, ["/bin/sh"])):
                 found.load(busybox, name, {"Cmd": command, "Env": ["PATH=/bin"]})
             yield found
-            found.end_containers()
         finally:
+            found.end_containers()
             process.terminate()
             process.wait(30)
+            found.end_shims()
 
 
 def _wait_for(containerd: Containerd, process: subprocess.Popen[bytes]) -> None:
