@@ -45,7 +45,7 @@ WHERE = {
     "controllers": "`dray controller-manager`, `dray up`",
     "scheduler": "`dray scheduler`, `dray up`",
     "usage of devices": "`dray up`, unless it runs with `--usage-interval=0`",
-    "pods in the scheduler": "`dray scheduler` at `/metrics/resources`, while it leads",
+    "pods in the scheduler": "`dray up` and `dray scheduler` at `/metrics/resources`; by the latter, while it leads",
     "node agent": "`dray node`",
     "driver": "drivers that use the SDK, with `--metrics-port`",
     "classic driver": "the controller of a classic driver, with `--metrics-port`",

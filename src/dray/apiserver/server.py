@@ -129,6 +129,7 @@ class APIServer:
         self.pages: Final = parts.pages
         self.health: Final = parts.nonresource.health
         self._nonresource: Final = parts.nonresource
+        self.component_metrics: Final = parts.nonresource.component_metrics
         self._decisions: Final = DecisionsHandler(backend.authorizer, parts.decisions)
         self._usage: Final = UsageHandler(backend.authorizer, parts.usage)
         self._settle: Final = parts.settle

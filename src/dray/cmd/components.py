@@ -14,13 +14,15 @@ from dataclasses import replace
 from typing import Final
 
 from dray.client.in_process import in_process_client
+from dray.client.resources import PODS
 from dray.cmd.apiserver import Running
 from dray.cmd.cluster_authority import ClusterAuthority, authorities_by_signer
 from dray.cmd.controllers import spawn_controllers
-from dray.cmd.scheduler import FIELD_MANAGER, spawn_scheduler
+from dray.cmd.scheduler import FIELD_MANAGER, POD_RESOURCES_PATH, PodResources, spawn_scheduler
 from dray.cmd.served_features import resources_of, served_features
 from dray.cmd.settings import UpSettings
 from dray.runtime.tasks import TaskGroup
+from dray.scheduler.cluster_events import UNFINISHED
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.decisions import DecisionLog
 
@@ -70,6 +72,7 @@ def _spawn(
         features=settings.feature_gates,
         decisions=decisions,
     )
+    server.server.component_metrics[POD_RESOURCES_PATH] = PodResources(scheduler.informer(PODS, UNFINISHED).lister).page
     for name, informers in (("controllers", controllers), ("scheduler", scheduler)):
         if informers.skipped is not None:
             server.server.health.skipped[name] = informers.skipped.names

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 # The owner of what the scheduler writes, in managedFields; not kube-scheduler, which may run in the same cluster.
 FIELD_MANAGER: Final = "dray-scheduler"
+POD_RESOURCES_PATH: Final = "metrics/resources"
 
 
 def spawn_scheduler(  # noqa: PLR0913 - the dependencies of a component
@@ -94,7 +95,7 @@ async def run(settings: SchedulerSettings, stop: asyncio.Event) -> None:
     from dray.cmd.component import Dependencies, run_component
 
     config = read_config(settings.scheduler_config, settings.scheduler_profile)
-    resources, decisions = PodResourcePage(), DecisionPage(DecisionLog())
+    resources, decisions = PodResources(), DecisionPage(DecisionLog())
 
     def spawn(group: TaskGroup, dependencies: Dependencies) -> SharedInformerFactory:
         informers = spawn_scheduler(
@@ -111,19 +112,20 @@ async def run(settings: SchedulerSettings, stop: asyncio.Event) -> None:
         return informers
 
     election = _election(config, settings)
-    pages = {"/metrics/resources": resources.serve, DECISIONS: decisions.serve}
+    pages = {f"/{POD_RESOURCES_PATH}": resources.serve, DECISIONS: decisions.serve}
     await run_component(FIELD_MANAGER, settings, stop, spawn, election=election, pages=pages)
 
 
-class PodResourcePage:
-    """Serves `/metrics/resources`; as in kube-scheduler, it is empty unless the scheduler leads."""
+class PodResources:
+    """The page `/metrics/resources`; as in kube-scheduler, it is empty unless the scheduler leads."""
 
-    def __init__(self) -> None:
-        self.pods: Lister[Pod] | None = None
+    def __init__(self, pods: Lister[Pod] | None = None) -> None:
+        self.pods = pods
+
+    async def page(self) -> bytes:
+        """Return the metrics of all Pods; computed in a thread, since there may be many."""
+        return b"" if self.pods is None else await asyncio.to_thread(pod_resources_page, self.pods.list())
 
     async def serve(self, _request: Request) -> Reply:
-        """Return the metrics of all Pods; computed in a thread, since there may be many."""
-        if self.pods is None:
-            return Reply(content_type=CONTENT_TYPE)
-        pods = self.pods.list()
-        return Reply(await asyncio.to_thread(pod_resources_page, pods), content_type=CONTENT_TYPE)
+        """Serve the page."""
+        return Reply(await self.page(), content_type=CONTENT_TYPE)

@@ -84,6 +84,21 @@ def test_device_hours_grow_while_a_claim_has_a_device(server: Server) -> None:
     assert 'dray_device_seconds_total{device_class="gpu",namespace="default"}' in metrics
 
 
+@pytest.mark.behaviour("XR-45")
+def test_the_requests_of_pods_are_served_in_the_same_process(server: Server) -> None:
+    kubectl = Kubectl(server.environment, "default")
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "100m"}}}
+    asking = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "asking"}, "spec": {"containers": [container]}}
+    kubectl("apply", "-f", "-", stdin=json.dumps(asking))
+
+    def shown() -> list[str]:
+        lines = kubectl("get", "--raw", "/metrics/resources").splitlines()
+        return [line for line in lines if 'pod="asking"' in line and 'node="node-a"' in line]
+
+    until(lambda: bool(shown()))
+    assert shown()[0].endswith('resource="cpu",scheduler="default-scheduler",unit="cores"} 0.1')
+
+
 def test_others_see_neither_namespaces_nor_classes(server: Server, tmp_path: Path) -> None:
     config = yaml.safe_load(server.kubeconfig.read_text())
     config["users"][0]["user"] = {"token": "alice-token"}

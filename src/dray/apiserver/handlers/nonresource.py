@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -83,6 +83,8 @@ class NonResourceHandler:
         self._metrics = parts.metrics
         self._address = parts.address
         self._cached: dict[tuple[str, str], tuple[int, bytes, str]] = {}
+        # Pages of metrics of the components in this process.
+        self.component_metrics: Final[dict[str, Callable[[], Awaitable[bytes]]]] = {}
         self._exact: Final[Mapping[str, Callable[[Call], Result]]] = {
             "": self._root,
             "version": lambda _call: DocumentResult(_version(parts.release)),
@@ -106,6 +108,9 @@ class NonResourceHandler:
         if path == _INDICATORS:
             _check_readable(call)
             return TextResult(await self.health.indicators(), METRICS_CONTENT_TYPE)
+        if (page := self.component_metrics.get(path)) is not None:
+            _check_readable(call)
+            return TextResult(await page(), METRICS_CONTENT_TYPE)
         handler = self._exact.get(path) or self._prefixed(path)
         if handler is None:
             raise self.not_found()
@@ -130,7 +135,7 @@ class NonResourceHandler:
         return None
 
     def _root(self, _call: Call) -> Result:
-        paths = {f"/{path}" for path in (*self._exact, *HEALTH_ENDPOINTS, _INDICATORS) if path}
+        paths = {f"/{path}" for path in (*self._exact, *self.component_metrics, *HEALTH_ENDPOINTS, _INDICATORS) if path}
         paths.update(self.health.paths())
         for group, versions in discovery.group_versions(self._catalog.endpoints()).items():
             base = f"/apis/{group}" if group else "/api"
