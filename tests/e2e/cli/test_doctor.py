@@ -45,7 +45,7 @@ def test_a_damaged_checkpoint_is_named(alone: Server, tmp_path: Path) -> None:
     found = dray(alone, "doctor", "--node-root-dir", str(tmp_path), "--node-name", "n")
     assert "error    node n" in found.stdout
     assert "checkpoint is corrupted" in found.stdout
-    assert "drain the node" in found.stdout
+    assert "restart the node agent" in found.stdout
 
 
 def test_bash_completes_commands_and_flags() -> None:
