@@ -91,7 +91,7 @@ def explain(snapshot: Snapshot, subject: Subject, now: datetime, *, node: str = 
             return replace(_bare(subject), verdict=verdict, classic=subject.classic, notes=snapshot.hidden)
     if subject.kind == "claim" and (stopped := claim_obstacle(snapshot, snapshot.claims_by_key[subject.key], now)):
         return replace(_bare(subject), verdict=stopped, notes=snapshot.hidden)
-    answer = run_virtually(_explain(question, subject))
+    answer = _evaluated(question, subject)
     if pod is not None and pod.spec.scheduling_group is not None and subject.standing is Standing.PENDING:
         answer = replace(answer, notes=(*answer.notes, *joint_notes(snapshot, pod, gates)))
     return replace(answer, verdict=_verdict(answer, question, subject, pod, obstacle))
@@ -164,6 +164,18 @@ def _find_pod(snapshot: Snapshot, key: NamespacedName) -> Pod | None:
 
 
 # --- The scheduler's part. ---
+
+
+def _evaluated(question: Question, subject: Subject) -> Answer:
+    """Return the answer of the filters.
+
+    The scheduler tries the devices that a claim of a pending Pod has before it gives them back and looks for others.
+    """
+    answer = run_virtually(_explain(question, subject))
+    if answer.fitting or not subject.held or subject.standing is not Standing.PENDING:
+        return answer
+    as_allocated = run_virtually(_explain(question, replace(subject, held=())))
+    return as_allocated if as_allocated.fitting else answer
 
 
 async def _explain(question: Question, subject: Subject) -> Answer:
