@@ -189,10 +189,10 @@ async def test_a_node_agent_killed_at_every_step_of_prepare_and_unprepare(cluste
     def driver_holds() -> list[str]:
         return [item["uid"] for item in orjson.loads(held.read_bytes())["claims"]] if held.exists() else []
 
-    # The checkpoint is written (4 steps, 6 the first time), the driver is called, the checkpoint is written again (4).
-    prepares = [*(f"call {number}" for number in range(1, 9)), "before prepare", "after prepare"]
-    # The claim is in the checkpoint: the driver is called, and the checkpoint is written (4).
-    unprepares = ["before unprepare", "after unprepare", *(f"call {number}" for number in range(1, 5))]
+    # The checkpoint is written (5 steps), the driver is called, the checkpoint is written again (5).
+    prepares = [*(f"call {number}" for number in range(1, 11)), "before prepare", "after prepare"]
+    # The claim is in the checkpoint: the driver is called, and the checkpoint is written (5).
+    unprepares = ["before unprepare", "after unprepare", *(f"call {number}" for number in range(1, 6))]
     try:
         async with _driver_for(process, driver, cluster):
             for prepare, unprepare in zip(prepares, itertools.cycle(unprepares), strict=False):
@@ -213,7 +213,7 @@ async def test_a_node_agent_killed_at_every_step_of_prepare_and_unprepare(cluste
                 await process.crash(prepare, "prepare")
                 assert await process.ask("reconcile") == "ok"
                 assert (driver_holds(), process.claims()) == ([], []), prepare
-            (process.folder / "crash").write_text("call 9")
+            (process.folder / "crash").write_text("call 11")
             assert await process.ask("prepare") == "ok"
             assert (process.folder / "crash").exists()
     finally:
