@@ -27,7 +27,7 @@ import pytest
 
 from tests.containerd import needs_containerd
 from tests.e2e.kubectl.tool import Kubectl, kubectl_path, needs_kubectl
-from tests.e2e.node.harness import Agent, Cluster, is_running, shell
+from tests.e2e.node.harness import Agent, Cluster, container_status, is_running, shell
 from tests.servers import Server
 
 SECONDS_MAX = 120.0
@@ -356,7 +356,9 @@ def fetch(port: int, path: str) -> bytes:
 @pytest.mark.behaviour("EX-03", "EX-06")
 async def test_refusals(cluster: Cluster, tool: KubectlProcess) -> None:
     await cluster.run("p", shell("a", "sleep 1000"), shell("b", "exit 0"))
-    await cluster.wait("p", lambda pod: is_running()(pod) and not is_running("b")(pod))
+    await cluster.wait(
+        "p", lambda pod: is_running()(pod) and "terminated" in container_status(pod, "b").get("state", {})
+    )
     assert b"container nope is not valid for pod p" in tool.run("exec", "p", "-c", "nope", "--", "true").stderr
     assert b'container not found ("b")' in tool.run("exec", "p", "-c", "b", "--", "true").stderr
     assert b'pods "q" not found' in tool.run("exec", "q", "--", "true").stderr
