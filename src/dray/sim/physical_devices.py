@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
+from dray.api.extended_resources import ClassResources
 from dray.api.pod_claims import is_pod_done
 from dray.api.types.core_v1 import Node, Pod
 from dray.sim.devices import PLUGIN_DRIVER, DeviceRow, DeviceState, DeviceSurvey, Holder, binary_text, device_rows
@@ -88,7 +89,7 @@ def physical_devices(snapshot: Snapshot) -> list[PhysicalDevice]:
         for device, parts in devices_of_pool(survey, pool):
             found.append(device)
             rows += [row for _, row in parts]
-    found = counted_once([*found, *plugin_devices(snapshot)], offers_of(snapshot, rows))
+    found = counted_once([*found, *plugin_devices(snapshot)], offers_of(snapshot, rows), held_back(snapshot))
     return sorted(found, key=lambda item: (item.node, item.driver, item.pool, item.name))
 
 
@@ -98,7 +99,29 @@ def offers_of(snapshot: Snapshot, rows: Iterable[DeviceRow]) -> list[DoubleOffer
     return double_offers(unique.values(), plugin_resources(snapshot), snapshot.classes, snapshot.pods)
 
 
-def counted_once(devices: Iterable[PhysicalDevice], offers: Iterable[DoubleOffer]) -> list[PhysicalDevice]:
+def held_back(snapshot: Snapshot) -> dict[tuple[str, str], tuple[str, int]]:
+    """Return, by node and class, the resource and number of devices that Pods have through a plugin that is gone.
+
+    It is unknown which ones they are: the scheduler keeps as many free devices of the class from others.
+    """
+    names = ClassResources(snapshot.classes)
+    nodes = {node.metadata.name or "": node.status.allocatable for node in snapshot.nodes}
+    found: dict[tuple[str, str], tuple[str, int]] = {}
+    for pod in snapshot.pods:
+        node = pod.spec.node_name or ""
+        for resource, amount in requested_resources(pod).items():
+            name = names.class_of(resource)
+            if name is not None and amount and node in nodes and nodes[node].get(resource, "0") == "0":
+                key = node, name
+                found[key] = resource, found.get(key, ("", 0))[1] + amount
+    return found
+
+
+def counted_once(
+    devices: Iterable[PhysicalDevice],
+    offers: Iterable[DoubleOffer],
+    held_through_removed: dict[tuple[str, str], tuple[str, int]],
+) -> list[PhysicalDevice]:
     """Return physical devices so that those of a plugin and of a driver count once.
 
     The devices are those of the driver. What Pods have by the plugin is not free for claims, and the other way round.
@@ -113,11 +136,23 @@ def counted_once(devices: Iterable[PhysicalDevice], offers: Iterable[DoubleOffer
     for device in devices:
         if device.driver == PLUGIN_DRIVER and (device.node, device.name) in held:
             found += _repeated(device, held[device.node, device.name])
-        elif taken and device.state is PhysicalState.FREE and (reason := _taken(device, taken)):
+        elif device.state is PhysicalState.FREE and (
+            reason := _taken(device, taken) or _held(device, held_through_removed)
+        ):
             found.append(msgspec.structs.replace(device, state=PhysicalState.UNAVAILABLE, reason=reason))
         else:
             found.append(device)
     return found
+
+
+def _held(device: PhysicalDevice, left: dict[tuple[str, str], tuple[str, int]]) -> str:
+    """Return why the device is held back, and count it; empty if it is not."""
+    for name in device.classes:
+        resource, count = left.get((device.node, name), ("", 0))
+        if count:
+            left[device.node, name] = resource, count - 1
+            return f"held back for {resource}"
+    return ""
 
 
 def _repeated(device: PhysicalDevice, held: int) -> Iterator[PhysicalDevice]:

@@ -18,6 +18,7 @@ from dray.sim.physical_devices import (
     Published,
     counted_once,
     devices_of_pool,
+    held_back,
     offers_of,
     plugin_devices,
     requested_resources,
@@ -79,7 +80,7 @@ def sample(snapshot: Snapshot) -> Sample:
     return Sample(
         {
             row.name: ClassUse(row.total, row.held, row.out, round(row.used, 6), round(row.used, 6))
-            for row in usage.by_class(counted_once(devices, offers_of(snapshot, rows)))
+            for row in usage.by_class(counted_once(devices, offers_of(snapshot, rows), held_back(snapshot)))
         },
         {owner: NamespaceUse(round(amount, 6), round(amount, 6)) for owner, amount in sorted(used.items()) if amount},
     )

@@ -66,6 +66,18 @@ def test_devices_of_a_plugin_and_a_driver_count_once() -> None:
 
 
 @pytest.mark.behaviour("TT-01")
+def test_what_pods_have_through_a_plugin_that_is_gone_is_held_back() -> None:
+    """It is unknown which of the devices they have."""
+    made = device_class("gpu", f'device.driver == "{GPU}"')
+    made["spec"]["extendedResourceName"] = RESOURCE
+    slices = resource_slice("a", GPU, *gpus("u0", "u1"), nodeName="a")
+    snapshot = Snapshot.of([node("a"), made, slices, plugin_user("p")])
+    (row,) = usage.by_class(physical_devices(snapshot))
+    assert (row.total, row.free, row.out) == (2, 1, 1)
+    assert row.reasons == {f"held back for {RESOURCE}": 1}
+
+
+@pytest.mark.behaviour("TT-01")
 def test_what_claims_have_is_not_free_for_the_plugin() -> None:
     snapshot = served_twice(*claim_user("one", f"{GPU}/a/gpu-0"))
     by_class = {row.name: row for row in usage.by_class(physical_devices(snapshot))}
