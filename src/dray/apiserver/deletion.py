@@ -8,9 +8,12 @@ from typing import Final
 
 import msgspec
 
+from dray.api import classic_claims
+from dray.api.codec import from_document
 from dray.api.document import Document, GroupResource
 from dray.api.errors import ConflictError
 from dray.api.timestamps import format_time, parse_time
+from dray.api.types.core_v1 import Pod
 from dray.apiserver.custom.status import DELETION_PENDING, FINALIZER, set_condition
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.options import DeleteOptions
@@ -21,6 +24,7 @@ _GC_FINALIZERS: Final = frozenset({ORPHAN, FOREGROUND})
 _POD_GRACE_SECONDS: Final = 30
 # 136 years. The end of a much longer one could not be written as a time, and the Pod never be deleted.
 _GRACE_SECONDS_MAX: Final = 1 << 32
+_PODS: Final = GroupResource("", "pods")
 _NAMESPACES: Final = GroupResource("", "namespaces")
 _DEFINITIONS: Final = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
 # A delete of one of these returns the object; of all others a Status.
@@ -82,8 +86,10 @@ class Deletion(msgspec.Struct, frozen=True):
     document: Document
 
 
-def plan_deletion(endpoint: Endpoint, old: Document, options: DeleteOptions, now: datetime) -> Deletion:
-    """Decide how to delete `old`, which is not modified."""
+def plan_deletion(
+    endpoint: Endpoint, old: Document, options: DeleteOptions, now: datetime, least_grace: int = 0
+) -> Deletion:
+    """Decide how to delete `old`, which is not modified; `least_grace` is for Pods that give themselves none."""
     metadata = dict(old["metadata"])
     document = old | {"metadata": metadata}
     finalizers = _finalizers(metadata.get("finalizers") or [], options)
@@ -92,7 +98,7 @@ def plan_deletion(endpoint: Endpoint, old: Document, options: DeleteOptions, now
         # Its custom resources are deleted first.
         finalizers = [*finalizers, FINALIZER]
     _set_finalizers(metadata, finalizers)
-    grace = _grace_seconds(old, options) if endpoint.definition.graceful_deletion else 0
+    grace = _grace_seconds(old, options, least_grace) if endpoint.definition.graceful_deletion else 0
     waits = bool(finalizers) or _held(endpoint, old)
     if not waits and grace == 0:
         if endpoint.definition.graceful_deletion:
@@ -152,26 +158,30 @@ def _set_finalizers(metadata: Document, finalizers: list[str]) -> None:
         metadata.pop("finalizers", None)
 
 
-def _grace_seconds(pod: Document, options: DeleteOptions) -> int:
+def _grace_seconds(pod: Document, options: DeleteOptions, least: int) -> int:
     """Return the grace period of a Pod: 0 if it is not scheduled or has finished."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     if options.grace_period_seconds is not None:
         grace = max(options.grace_period_seconds, 1 if options.grace_period_seconds < 0 else 0)
     else:
         own = spec.get("terminationGracePeriodSeconds")
-        grace = _POD_GRACE_SECONDS if own is None else int(own)
+        grace = _POD_GRACE_SECONDS if own is None else max(int(own), least)
     if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
         return 0
-    if not grace and options.grace_period_seconds is None and uses_claims(pod):
-        # Without a grace period, the Pod and its reservations would be gone before its claims are unprepared.
-        grace = 1
     return min(grace, _GRACE_SECONDS_MAX)
 
 
-def uses_claims(pod: Document) -> bool:
-    """Return whether the Pod has claims, also for extended resources."""
-    spec, status = pod.get("spec") or {}, pod.get("status") or {}
-    return bool(spec.get("resourceClaims") or status.get("extendedResourceClaimStatus"))
+def claims_without_grace(endpoint: Endpoint, document: Document, options: DeleteOptions) -> list[str]:
+    """Return the names of the claims of a Pod that is to be gone at once, because it says so itself.
+
+    Those of cdi.k8s.io have to be unprepared while the Pod holds them.
+    """
+    spec = document.get("spec") or {}
+    if endpoint.resource != _PODS or options.grace_period_seconds is not None:
+        return []
+    if spec.get("terminationGracePeriodSeconds") != 0 or not spec.get("resourceClaims"):
+        return []
+    return classic_claims.claim_names_of(from_document(Pod, document))
 
 
 def _shortens(metadata: Document, grace: int) -> bool:

@@ -154,6 +154,26 @@ def test_a_pod_torn_away_leaves_nothing_behind(kubectl: Kubectl, machine: MakeMa
     runs(kubectl, "second")
 
 
+@pytest.mark.behaviour("CL-63")
+def test_a_pod_without_grace_keeps_its_reservation_until_its_claim_is_unprepared(
+    kubectl: Kubectl, machine: MakeMachine, fabric: Document
+) -> None:
+    node = machine()
+    plugin = node.example("fabric")
+    hasty = {**fabric, "spec": {**fabric["spec"], "terminationGracePeriodSeconds": 0}}
+    kubectl("create", "-f", "-", stdin=on(hasty, node.name))
+    runs(kubectl, "first")
+    plugin.kill()
+    kubectl("delete", "pod", "first", "--wait=false")
+    until("it cannot be unprepared", lambda: events(kubectl, "FailedUnprepareDynamicResources"))
+    assert kubectl.field("pod/first", "metadata.deletionGracePeriodSeconds") == "1"
+    assert claim_users(kubectl, "accelerator") == ["first"]
+    node.example("fabric")
+    until("the Pod is gone", lambda: is_gone(kubectl, "pod/first"))
+    assert cdi_files(node) == []
+    until("the claim is unused", lambda: claim_users(kubectl, "accelerator") == [])
+
+
 @pytest.mark.behaviour("CL-44")
 def test_a_pod_that_no_scheduler_has_seen_does_not_run(kubectl: Kubectl, machine: MakeMachine, mock: None) -> None:
     node = machine()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dray.api.document import Document
-from dray.apiserver.deletion import Outcome, is_finished, plan_deletion
+from dray.apiserver.deletion import Outcome, claims_without_grace, is_finished, plan_deletion
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.options import DeleteOptions
 from dray.apiserver.registry import builtin
@@ -75,20 +75,6 @@ CASES = {
     "a finished pod goes at once": Case("pods", Outcome.REMOVE, {}, {**BOUND, "status": {"phase": "Succeeded"}}),
     "no grace asked for": Case("pods", Outcome.REMOVE, {}, BOUND, options=DeleteOptions(grace_period_seconds=0)),
     "a pod that wants no grace goes at once": Case("pods", Outcome.REMOVE, {}, NO_GRACE),
-    "a pod with a claim is held until the claim is unprepared": Case(
-        "pods",
-        Outcome.WRITE,
-        {},
-        {**NO_GRACE, "spec": {**NO_GRACE["spec"], "resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}},
-        expected={"deletionTimestamp": "2026-01-01T00:00:01Z", "deletionGracePeriodSeconds": 1},
-    ),
-    "a pod with a claim is deleted by force": Case(
-        "pods",
-        Outcome.REMOVE,
-        {},
-        {**NO_GRACE, "spec": {**NO_GRACE["spec"], "resourceClaims": [{"name": "c", "resourceClaimName": "c"}]}},
-        options=DeleteOptions(grace_period_seconds=0),
-    ),
     "longer than already granted changes nothing": Case(
         "pods",
         Outcome.KEEP,
@@ -115,6 +101,20 @@ CASES = {
 
 
 @pytest.mark.behaviour("CL-63")
+def test_a_pod_with_classic_claims_gives_itself_a_second() -> None:
+    claims = [{"name": "c", "resourceClaimName": "shared"}, {"name": "own", "template": {}}]
+    pod: Document = {"metadata": {"name": "x"}, "spec": {**NO_GRACE["spec"], "resourceClaims": claims}}
+    own = DeleteOptions()
+    assert claims_without_grace(endpoint("pods"), pod, own) == ["shared", "x-own"]
+    planned = plan_deletion(endpoint("pods"), pod, own, NOW, least_grace=1)
+    assert planned.outcome is Outcome.WRITE
+    assert planned.document["metadata"]["deletionGracePeriodSeconds"] == 1
+    by_force = DeleteOptions(grace_period_seconds=0)
+    assert claims_without_grace(endpoint("pods"), pod, by_force) == []
+    assert plan_deletion(endpoint("pods"), pod, by_force, NOW).outcome is Outcome.REMOVE
+    assert claims_without_grace(endpoint("pods"), {**pod, "spec": {"resourceClaims": claims}}, own) == []
+
+
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_delete_is_planned(case: Case) -> None:
     old: Document = {"metadata": {"name": "x", **case.metadata}, **case.rest}

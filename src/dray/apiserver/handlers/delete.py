@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
@@ -12,9 +13,16 @@ from dray.api.errors import ConflictError, NotFoundError
 from dray.apiserver.admission.plugin import AdmissionAttributes, Operation
 from dray.apiserver.call import Call, DocumentResult, ObjectResult, Result, success
 from dray.apiserver.decoding import decode_body
-from dray.apiserver.deletion import Deletion, Outcome, check_preconditions, plan_deletion, returns_deleted
+from dray.apiserver.deletion import (
+    Deletion,
+    Outcome,
+    check_preconditions,
+    claims_without_grace,
+    plan_deletion,
+    returns_deleted,
+)
 from dray.apiserver.encoding import list_document, served_document
-from dray.apiserver.endpoint import Endpoint
+from dray.apiserver.endpoint import KEY_ROOT, Endpoint
 from dray.apiserver.handlers.backend import Backend
 from dray.apiserver.handlers.get import GetHandler
 from dray.apiserver.malformed import each_shown, is_formed, unless_malformed
@@ -23,6 +31,7 @@ from dray.store.interface import Entry, KeyNotFoundError, RevisionConflictError
 
 # Concurrent writers of one object; in each round one of them made progress.
 _ATTEMPTS_MAX: Final = 64
+_CLASSIC_CLAIMS: Final = f"{KEY_ROOT}cdi.k8s.io/resourceclaims/"
 _SELECTION_PARAMETERS: Final = frozenset(
     {"labelSelector", "fieldSelector", "limit", "continue", "resourceVersion", "resourceVersionMatch"}
 )
@@ -61,7 +70,9 @@ class DeleteHandler:
             undo = await backend.admission.validate(attributes.with_objects(None, old))
             check_preconditions(endpoint, old, options)
             try:
-                deletion = plan_deletion(endpoint, old, options, backend.clock.now())
+                names = claims_without_grace(endpoint, old, options)
+                least = 1 if names and await self._is_any_classic(namespace, names) else 0
+                deletion = plan_deletion(endpoint, old, options, backend.clock.now(), least)
             except Exception:
                 if is_formed(old, endpoint):
                     raise
@@ -96,6 +107,10 @@ class DeleteHandler:
                 # Deleted by another client meanwhile.
                 continue
         return DocumentResult(list_document(endpoint, documents, listing.metadata()))
+
+    async def _is_any_classic(self, namespace: str, names: Iterable[str]) -> bool:
+        keys = (f"{_CLASSIC_CLAIMS}{namespace}/{name}" for name in names)
+        return any([await self._backend.store.get(key) is not None for key in keys])
 
     async def _remove_malformed(self, endpoint: Endpoint, entry: Entry, name: str, options: DeleteOptions) -> Result:
         """Remove at once what is no object of its kind, and has no finalizers or owners that could be heeded."""
