@@ -1,8 +1,10 @@
-"""What PodTopologySpread and InterPodAffinity share: both filter nodes by numbers of Pods in topology domains."""
+"""What PodTopologySpread and InterPodAffinity share: both filter nodes by numbers of Pods in topology domains.
+
+`filter` and `filter_all` are theirs: a class that inherits one and overrides the other would lose it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
 
 from dray.api.types.core_v1 import Pod
@@ -17,9 +19,6 @@ class CountedPods(Protocol):
 
     def count(self, other: PodInfo, node: NodeInfo, sign: int) -> None:
         """Add (1) or subtract (-1) a Pod on the node."""
-
-    def check_all(self, nodes: Sequence[NodeInfo]) -> Sequence[Status]:
-        """Return the answer for each node."""
 
 
 class CountingPlugin:
@@ -38,8 +37,3 @@ class CountingPlugin:
         counted: CountedPods = state[self.name]
         counted.count(other, node, -1)
         return SUCCESS
-
-    def filter_all(self, state: CycleState, _pod: Pod, nodes: Sequence[NodeInfo]) -> Sequence[Status]:
-        """Check all nodes."""
-        counted: CountedPods = state[self.name]
-        return counted.check_all(nodes)

@@ -91,6 +91,11 @@ class InterPodAffinity(CountingPlugin):
         """Check affinity, the Pod's own anti-affinity, and that of existing Pods, in this order."""
         return self.filter_all(state, pod, (node,))[0]
 
+    def filter_all(self, state: CycleState, _pod: Pod, nodes: Sequence[NodeInfo]) -> Sequence[Status]:
+        """Check all nodes."""
+        own: AffinityState = state[NAME]
+        return own.check_all(nodes)
+
     # --- Preferred terms. ---
 
     def pre_score(self, state: CycleState, pod: Pod, _nodes: Sequence[NodeInfo]) -> Status:

@@ -86,6 +86,11 @@ class PodTopologySpread(CountingPlugin):
         own: SpreadState = state[NAME]
         return own.check(node.labels)
 
+    def filter_all(self, state: CycleState, _pod: Pod, nodes: Sequence[NodeInfo]) -> Sequence[Status]:
+        """Check all nodes."""
+        own: SpreadState = state[NAME]
+        return own.check_all(nodes)
+
     # --- Soft constraints. ---
 
     def pre_score(self, state: CycleState, pod: Pod, nodes: Sequence[NodeInfo]) -> Status:
