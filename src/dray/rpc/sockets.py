@@ -17,6 +17,7 @@ PATH_LENGTH_MAX: Final = 107
 # A plugin that restarts should be found quickly; the library's own pauses grow to two minutes.
 RECONNECT_FIRST_MILLISECONDS: Final = 100
 RECONNECT_MAX_MILLISECONDS: Final = 3000
+CONNECT_MILLISECONDS_MAX: Final = 5000
 # Only the owner may talk to a plugin.
 SOCKET_MODE: Final = 0o600
 
@@ -24,7 +25,8 @@ _CHANNEL_OPTIONS: Final[Sequence[tuple[str, Any]]] = (
     # Two channels to one path must not share a connection: one of them may be a plugin that is gone.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", RECONNECT_FIRST_MILLISECONDS),
-    ("grpc.min_reconnect_backoff_ms", RECONNECT_FIRST_MILLISECONDS),
+    # In spite of its name, how long one attempt may take: a busy process answers late.
+    ("grpc.min_reconnect_backoff_ms", CONNECT_MILLISECONDS_MAX),
     ("grpc.max_reconnect_backoff_ms", RECONNECT_MAX_MILLISECONDS),
     ("grpc.enable_http_proxy", 0),
 )

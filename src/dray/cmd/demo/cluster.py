@@ -143,7 +143,7 @@ class Cluster:
         """Return the PodResources of a node, from its socket."""
         async with connect(str(self._nodes / node / "pod-resources" / "kubelet.sock")) as channel:
             request = api_pb2.ListPodResourcesRequest()
-            answer = await PodResourcesListerStub(channel).List(request, timeout=CALL_SECONDS_MAX)
+            answer = await PodResourcesListerStub(channel).List(request, timeout=CALL_SECONDS_MAX, wait_for_ready=True)
         return [
             _devices(pod.name, container)
             for pod in answer.pod_resources
