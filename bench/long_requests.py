@@ -29,6 +29,7 @@ from dray.apiserver.fairness import FairQueue
 from dray.apiserver.request import UserInfo
 from dray.apiserver.request_limiter import RequestLimiter
 from dray.runtime.system import SystemClock
+from dray.runtime.tasks import ChildTasks
 from tests.security.attacker import (
     APPLY_PATCH,
     CONFIG_MAPS,
@@ -291,7 +292,8 @@ async def waits_beside(request: LongRequest, connections: int = 2, requests: int
             return time.thread_time() - before
 
         assert await call(LongRequest("POST", LEASES, lambda: lease)) >= 0
-        tasks = [asyncio.ensure_future(flood()) for _ in range(connections)]
+        greedy = ChildTasks("greedy user")
+        tasks = [greedy.spawn(flood(), f"connection {number}") for number in range(connections)]
         waits: dict[str, list[float]] = {name: [] for name in others}
         try:
             await all_sent.wait()
@@ -300,9 +302,7 @@ async def waits_beside(request: LongRequest, connections: int = 2, requests: int
                     waits[name].append(await call(make(number)))
                     assert not any(task.done() for task in tasks), "the greedy user's connections stay busy"
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+            await greedy.aclose()
     return waits
 
 
