@@ -1,4 +1,4 @@
-"""Mistakes in an author's driver, each told in one sentence. Pure."""
+"""Mistakes in an author's driver, each reported in one sentence. Pure."""
 
 from __future__ import annotations
 

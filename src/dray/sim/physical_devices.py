@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # A device of a slice, with its state.
 Published: TypeAlias = "tuple[PoolDevice, DeviceRow]"
+# Amounts by node, resource, and `namespace/name` of the Pod. Reading the requests of all Pods is most of the work.
+UsedResources: TypeAlias = Mapping[str, Mapping[str, Mapping[str, int]]]
 # Resources of nodes with such names are no devices.
 _NO_DEVICES: Final = ("kubernetes.io/", "attachable-volumes-", "hugepages-")
 _OUT: Final = frozenset({DeviceState.TAINTED, DeviceState.UNHEALTHY, DeviceState.UNUSABLE, DeviceState.WITHHELD})
@@ -89,56 +91,52 @@ def physical_devices(snapshot: Snapshot) -> list[PhysicalDevice]:
         for device, parts in devices_of_pool(survey, pool):
             found.append(device)
             rows += [row for _, row in parts]
-    found = counted_once([*found, *plugin_devices(snapshot)], offers_of(snapshot, rows), held_back(snapshot))
+    found = with_plugin_devices(snapshot, found, rows, used_resources(snapshot))
     return sorted(found, key=lambda item: (item.node, item.driver, item.pool, item.name))
 
 
-def offers_of(snapshot: Snapshot, rows: Iterable[DeviceRow]) -> list[DoubleOffer]:
+def offers_of(snapshot: Snapshot, rows: Iterable[DeviceRow], used: UsedResources) -> list[DoubleOffer]:
     """Return which of the devices of drivers, given as rows, a device plugin offers too."""
     unique = {row.key: row for row in rows}
-    return double_offers(unique.values(), plugin_resources(snapshot), snapshot.classes, snapshot.pods)
+    return double_offers(unique.values(), plugin_resources(snapshot, used), snapshot.classes, snapshot.pods)
 
 
-def held_back(snapshot: Snapshot) -> dict[tuple[str, str], tuple[str, int]]:
+def _held_back(snapshot: Snapshot, used: UsedResources) -> dict[tuple[str, str], tuple[str, int]]:
     """Return, by node and class, the resource and number of devices that Pods have through a plugin that is gone.
 
     It is unknown which ones they are: the scheduler keeps as many free devices of the class from others.
     """
     names = ClassResources(snapshot.classes)
-    nodes = {node.metadata.name or "": node.status.allocatable for node in snapshot.nodes}
     found: dict[tuple[str, str], tuple[str, int]] = {}
-    for pod in snapshot.pods:
-        node = pod.spec.node_name or ""
-        for resource, amount in requested_resources(pod).items():
+    for node in snapshot.nodes:
+        on_node = node.metadata.name or ""
+        for resource, amounts in used.get(on_node, {}).items():
             name = names.class_of(resource)
-            if name is not None and amount and node in nodes and nodes[node].get(resource, "0") == "0":
-                key = node, name
-                found[key] = resource, found.get(key, ("", 0))[1] + amount
+            if name is not None and node.status.allocatable.get(resource, "0") == "0":
+                key = on_node, name
+                found[key] = resource, found.get(key, ("", 0))[1] + sum(amounts.values())
     return found
 
 
-def counted_once(
-    devices: Iterable[PhysicalDevice],
-    offers: Iterable[DoubleOffer],
-    held_through_removed: dict[tuple[str, str], tuple[str, int]],
+def with_plugin_devices(
+    snapshot: Snapshot, of_drivers: Sequence[PhysicalDevice], rows: Iterable[DeviceRow], used: UsedResources
 ) -> list[PhysicalDevice]:
-    """Return physical devices so that those of a plugin and of a driver count once.
+    """Return the devices of drivers, given with their rows, and of plugins; those of both count once.
 
     The devices are those of the driver. What Pods have by the plugin is not free for claims, and the other way round.
     """
+    held_back = _held_back(snapshot, used)
     held: dict[tuple[str, str], int] = {}
     taken: dict[str, str] = {}
-    for offer in offers:
+    for offer in offers_of(snapshot, rows, used):
         key = offer.node, offer.resource
         held[key] = held.get(key, 0) + len(offer.held)
         taken |= dict.fromkeys(offer.taken_through_plugin(), f"in use as {offer.resource}")
     found: list[PhysicalDevice] = []
-    for device in devices:
+    for device in (*of_drivers, *_plugin_devices(snapshot, used)):
         if device.driver == PLUGIN_DRIVER and (device.node, device.name) in held:
             found += _repeated(device, held[device.node, device.name])
-        elif device.state is PhysicalState.FREE and (
-            reason := _taken(device, taken) or _held(device, held_through_removed)
-        ):
+        elif device.state is PhysicalState.FREE and (reason := _taken(device, taken) or _held(device, held_back)):
             found.append(msgspec.structs.replace(device, state=PhysicalState.UNAVAILABLE, reason=reason))
         else:
             found.append(device)
@@ -243,7 +241,7 @@ def _reason(rows: Sequence[DeviceRow]) -> str:
     return "unhealthy" if row.state is DeviceState.UNHEALTHY else row.note.partition(":")[0].removeprefix("its ")
 
 
-def plugin_devices(snapshot: Snapshot) -> list[PhysicalDevice]:
+def _plugin_devices(snapshot: Snapshot, used: UsedResources) -> list[PhysicalDevice]:
     """Return the devices of device plugins, an entry for those of a node and resource in each state."""
     nodes = UsableNodes.of(snapshot)
     return [
@@ -254,12 +252,12 @@ def plugin_devices(snapshot: Snapshot) -> list[PhysicalDevice]:
             resource.node,
             frozenset({resource.name}),
             state,
-            used,
+            share,
             count=count,
             reason=reason,
         )
-        for resource in plugin_resources(snapshot)
-        for state, used, count, reason in (
+        for resource in plugin_resources(snapshot, used)
+        for state, share, count, reason in (
             (PhysicalState.IN_USE, 1.0, resource.used, ""),
             (PhysicalState.UNAVAILABLE, 0.0, resource.unhealthy, "unhealthy"),
             (_free(nodes.obstacle(resource.node)), 0.0, resource.left, nodes.obstacle(resource.node)),
@@ -291,13 +289,18 @@ class PluginResource:
         return max(self.allocatable - self.used, 0)
 
 
-def plugin_resources(snapshot: Snapshot) -> list[PluginResource]:
-    """Return the resources of device plugins, with what Pods on the node request."""
+def used_resources(snapshot: Snapshot) -> UsedResources:
+    """Return what Pods use of the scalar resources of their nodes."""
     used: dict[str, dict[str, dict[str, int]]] = {}
     for pod in snapshot.pods:
         name = f"{pod.metadata.namespace}/{pod.metadata.name}"
         for resource, amount in requested_resources(pod).items():
             used.setdefault(pod.spec.node_name or "", {}).setdefault(resource, {})[name] = amount
+    return used
+
+
+def plugin_resources(snapshot: Snapshot, used: UsedResources) -> list[PluginResource]:
+    """Return the resources of device plugins, with what Pods on the node request."""
     return [
         item for node in snapshot.nodes for item in plugin_resources_of(node, used.get(node.metadata.name or "", {}))
     ]
@@ -329,7 +332,8 @@ def requested_resources(pod: Pod) -> Mapping[str, int]:
 def all_rows(snapshot: Snapshot) -> list[DeviceRow]:
     """Return the rows of drivers and of device plugins; what both offer has both claimants."""
     rows = device_rows(snapshot)
-    offers = offers_of(snapshot, rows)
+    used = used_resources(snapshot)
+    offers = offers_of(snapshot, rows, used)
     also: dict[str, list[str]] = {}
     drivers: dict[tuple[str, str], list[str]] = {}
     for offer in offers:
@@ -339,15 +343,15 @@ def all_rows(snapshot: Snapshot) -> list[DeviceRow]:
     own = [msgspec.structs.replace(row, also=", ".join(also[row.key])) if row.key in also else row for row in rows]
     of_plugins = [
         msgspec.structs.replace(row, also=", ".join(dict.fromkeys(drivers.get((row.node, row.name), ()))))
-        for row in plugin_rows(snapshot)
+        for row in plugin_rows(snapshot, used)
     ]
     return [*own, *of_plugins]
 
 
-def plugin_rows(snapshot: Snapshot) -> list[DeviceRow]:
+def plugin_rows(snapshot: Snapshot, used: UsedResources) -> list[DeviceRow]:
     """Return a row for each resource of a device plugin, as for devices of drivers."""
     nodes = UsableNodes.of(snapshot)
-    return [_plugin_row(resource, nodes.obstacle(resource.node)) for resource in plugin_resources(snapshot)]
+    return [_plugin_row(resource, nodes.obstacle(resource.node)) for resource in plugin_resources(snapshot, used)]
 
 
 def _plugin_row(resource: PluginResource, obstacle: str) -> DeviceRow:

@@ -16,6 +16,7 @@ from dray.sim.physical_devices import (
     PhysicalState,
     plugin_resources,
     requested_resources,
+    used_resources,
 )
 from dray.sim.snapshot import Snapshot
 
@@ -171,7 +172,7 @@ def by_namespace(snapshot: Snapshot, now: datetime) -> list[NamespaceRow]:
         total = totals.setdefault(classic_claim.metadata.namespace or "", [0, 0, 0, 0.0])
         total[0] += 1
         total[1] += not classic.is_allocated(classic_claim)
-    resources = {resource.name for resource in plugin_resources(snapshot)}
+    resources = {resource.name for resource in plugin_resources(snapshot, used_resources(snapshot))}
     for pod in snapshot.pods if resources else ():
         devices = sum(amount for name, amount in requested_resources(pod).items() if name in resources)
         if devices:

@@ -16,12 +16,10 @@ from dray.sim.devices import DeviceRow, DeviceSurvey, Holder
 from dray.sim.physical_devices import (
     PhysicalDevice,
     Published,
-    counted_once,
     devices_of_pool,
-    held_back,
-    offers_of,
-    plugin_devices,
-    requested_resources,
+    plugin_resources,
+    used_resources,
+    with_plugin_devices,
 )
 from dray.sim.snapshot import Snapshot
 
@@ -62,9 +60,11 @@ def sample(snapshot: Snapshot) -> Sample:
     """Return what is in use in a snapshot."""
     survey = DeviceSurvey.of(snapshot)
     requested = dict(_requested_classes(snapshot.claims))
-    devices, used = plugin_devices(snapshot), dict[tuple[str, str], float]()
+    devices: list[PhysicalDevice] = []
     rows: list[DeviceRow] = []
-    resources = {device.name for device in devices}
+    used: dict[tuple[str, str], float] = {}
+    of_pods = used_resources(snapshot)
+    resources = {resource.name for resource in plugin_resources(snapshot, of_pods)}
     for pool in survey.inventory.pools():
         for device, parts in devices_of_pool(survey, pool):
             devices.append(device)
@@ -72,15 +72,15 @@ def sample(snapshot: Snapshot) -> Sample:
             for holder, fraction in _divided(survey, device, parts):
                 owner = holder.claim.partition("/")[0], requested.get((holder.claim, holder.request), "")
                 used[owner] = used.get(owner, 0.0) + fraction
-    for pod in snapshot.pods:
-        for resource, amount in requested_resources(pod).items():
-            if resource in resources:
-                owner = pod.metadata.namespace or "", resource
+    for on_node in of_pods.values():
+        for resource in resources.intersection(on_node):
+            for pod, amount in on_node[resource].items():
+                owner = pod.partition("/")[0], resource
                 used[owner] = used.get(owner, 0.0) + amount
     return Sample(
         {
             row.name: ClassUse(row.total, row.held, row.out, round(row.used, 6), round(row.used, 6))
-            for row in usage.by_class(counted_once(devices, offers_of(snapshot, rows), held_back(snapshot)))
+            for row in usage.by_class(with_plugin_devices(snapshot, devices, rows, of_pods))
         },
         {owner: NamespaceUse(round(amount, 6), round(amount, 6)) for owner, amount in sorted(used.items()) if amount},
     )

@@ -9,7 +9,7 @@ import pytest
 from dray.api.document import Document
 from dray.sim import usage
 from dray.sim.devices import DeviceState, device_rows
-from dray.sim.physical_devices import PhysicalDevice, PhysicalState, physical_devices, plugin_rows
+from dray.sim.physical_devices import PhysicalDevice, PhysicalState, physical_devices, plugin_rows, used_resources
 from dray.sim.snapshot import Snapshot
 from dray.sim.usage import NamespaceRow
 from tests.unit.sim.cluster import GPU, claim, classic_claim, device, device_class, node, pod, resource_slice
@@ -113,7 +113,7 @@ def test_devices_of_a_plugin_count_like_others() -> None:
     snapshot = Snapshot.of(plugin_node())
     (row,) = usage.by_class(physical_devices(snapshot))
     assert (row.name, row.total, row.held, row.free, row.out, row.share) == (RESOURCE, 5, 3, 1, 1, 0.6)
-    (shown,) = plugin_rows(snapshot)
+    (shown,) = plugin_rows(snapshot, used_resources(snapshot))
     assert (shown.driver, shown.name, shown.state, shown.note) == (
         "device plugin",
         RESOURCE,

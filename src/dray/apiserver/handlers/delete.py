@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from dray.api.document import Document
+from dray.api.document import Document, GroupResource
 from dray.api.errors import ConflictError, NotFoundError
 from dray.apiserver.admission.plugin import AdmissionAttributes, Operation
 from dray.apiserver.call import Call, DocumentResult, ObjectResult, Result, success
@@ -22,16 +22,17 @@ from dray.apiserver.deletion import (
     returns_deleted,
 )
 from dray.apiserver.encoding import list_document, served_document
-from dray.apiserver.endpoint import KEY_ROOT, Endpoint
+from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.handlers.backend import Backend
 from dray.apiserver.handlers.get import GetHandler
 from dray.apiserver.malformed import each_shown, is_formed, unless_malformed
 from dray.apiserver.options import DeleteOptions, parse_delete_options, parse_list_options
+from dray.apiserver.reflector import resource_prefix
 from dray.store.interface import Entry, KeyNotFoundError, RevisionConflictError
 
 # Concurrent writers of one object; in each round one of them made progress.
 _ATTEMPTS_MAX: Final = 64
-_CLASSIC_CLAIMS: Final = f"{KEY_ROOT}cdi.k8s.io/resourceclaims/"
+_CLASSIC_CLAIMS: Final = resource_prefix(GroupResource("cdi.k8s.io", "resourceclaims"))
 _SELECTION_PARAMETERS: Final = frozenset(
     {"labelSelector", "fieldSelector", "limit", "continue", "resourceVersion", "resourceVersionMatch"}
 )

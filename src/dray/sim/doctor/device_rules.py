@@ -15,7 +15,7 @@ from dray.sim.devices import device_rows
 from dray.sim.doctor.findings import STUCK_AFTER, Finding, Rule, Severity
 from dray.sim.double_offers import DoubleOffer
 from dray.sim.explain.similar_names import listed
-from dray.sim.physical_devices import offers_of
+from dray.sim.physical_devices import offers_of, used_resources
 from dray.sim.snapshot import Snapshot
 
 # The time of a taint that does not say when it was added.
@@ -28,7 +28,7 @@ def double_offers(snapshot: Snapshot, _now: datetime) -> Iterator[Finding]:
     """Yield devices that a device plugin and a driver both offer, and those that both have given out."""
     if not snapshot.covers("Node", "ResourceSlice"):
         return
-    for offer in offers_of(snapshot, device_rows(snapshot)):
+    for offer in offers_of(snapshot, device_rows(snapshot), used_resources(snapshot)):
         for key, pod in sorted(offer.collisions.items()):
             (row,) = (item for item in offer.rows if item.key == key)
             claims = listed([holder.claim for holder in row.holders])
