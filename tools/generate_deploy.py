@@ -1,4 +1,6 @@
-"""Generate `deploy/manifests` from the Helm chart with its default values, and `deploy/rbac` from the built-in roles.
+"""Generate `deploy/manifests` from the Helm chart with its default values, and `deploy/rbac`.
+
+The roles of components are the built-in ones; those of people are what the tools read.
 
 The chart uses a small part of Helm's templates, so that it can be rendered and tested without Helm: values, the
 namespace of the release, and `if` around a whole file.
@@ -7,13 +9,14 @@ namespace of the release, and `if` around a whole file.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from dray.apiserver.authorization.bootstrap_roles import CLUSTER_ROLES, CONTROLLER_ROLES, NODE_RULES
+from dray.sim.snapshot import CLUSTER_SCOPED, KINDS, PATH_KINDS
 
 ROOT = Path(__file__).resolve().parent.parent
 CHART = ROOT / "deploy" / "helm" / "dray"
@@ -68,6 +71,27 @@ def generated() -> Iterator[tuple[Path, str]]:
     for name, rules in roles.items():
         policy = _own_slices(f"dray-{name}") if name == "node" else ""
         yield RBAC / f"{name}.yaml", _NOTE + "---\n".join(_role(name, list(rules))) + policy
+    yield RBAC / "tools-viewer.yaml", _viewer("ClusterRole", PATH_KINDS)
+    namespaced = [kind for kind in PATH_KINDS if kind not in CLUSTER_SCOPED]
+    yield RBAC / "tools-viewer-namespaced.yaml", _viewer("Role", namespaced)
+
+
+def _viewer(kind: str, read: Sequence[str]) -> str:
+    """Return the role of a person who uses the tools without changing anything."""
+    resources: dict[str, list[str]] = {}
+    for group, plural in sorted(KINDS[name] for name in read):
+        resources.setdefault(group, []).append(plural)
+    rules = [
+        {"apiGroups": [group], "resources": plurals, "verbs": ["get", "list", "watch"]}
+        for group, plurals in resources.items()
+    ]
+    document = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": "dray-tools-viewer"},
+        "rules": rules,
+    }
+    return _NOTE + yaml.dump(document, sort_keys=False, Dumper=_Plain)
 
 
 def _own_slices(account: str) -> str:

@@ -16,12 +16,8 @@ from dray.client.interface import Client, ListOptions, Resource, ServedResource
 from dray.sim.snapshot import KINDS, VERSIONS, Snapshot, kind_key
 
 PAGE: Final = 500
-# Kinds of which a part is enough, or none: events are read of one namespace, the others as far as they are permitted.
+# Kinds of which those of one namespace are enough.
 OF_NAMESPACE: Final = frozenset({"Event"})
-# Kinds that few answers depend on: that they are hidden is not worth a note.
-UNNOTED: Final = frozenset(
-    {"Namespace", "Service", "PersistentVolume", "PersistentVolumeClaim", "StorageClass", "Event"}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +71,7 @@ def _hidden(parts: Iterable[_Part]) -> Iterator[str]:
     """Yield a note on the kinds of which one namespace was read, and one on those that were not read at all."""
     one_namespace: dict[str, list[str]] = {}
     unread = []
-    for kind, resource, part in parts:
-        if kind in UNNOTED:
-            continue
+    for _, resource, part in parts:
         if isinstance(part, ForbiddenError):
             unread.append(_plural(resource))
         elif part.namespace:

@@ -55,7 +55,9 @@ def _created(objects: list[Document]) -> None:
                 kind = GroupVersion.parse(document["apiVersion"]).kind(document["kind"])
                 if document["kind"] != "Namespace":
                     resource = by_kind[kind]
-                    await client.create(resource, document, options=WriteOptions(field_validation="Strict"))
+                    namespace = "" if document["metadata"].get("namespace") or not resource.namespaced else NAMESPACE
+                    options = WriteOptions(field_validation="Strict")
+                    await client.create(resource, document, namespace, options)
 
     run_virtually(main())
 

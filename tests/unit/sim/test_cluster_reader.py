@@ -9,7 +9,8 @@ import pytest
 from dray.api.document import Document, GroupResource
 from dray.api.errors import ExpiredError, ForbiddenError
 from dray.client.interface import Client, ListOptions, ListPage, Resource, ServedResource
-from dray.sim.cluster_reader import read_documents
+from dray.sim.cluster_reader import read_cluster, read_documents
+from dray.sim.snapshot import KINDS, PATH_KINDS, VERSIONS
 
 NOW = "7"
 
@@ -74,3 +75,19 @@ async def test_without_any_permission_the_refusal_is_reported() -> None:
 
     with pytest.raises(ForbiddenError):
         await read(Refusing())
+
+
+@pytest.mark.parametrize("taken_away", [kind for kind in PATH_KINDS if KINDS[kind][1] != "resourceclaims"])
+async def test_each_kind_that_may_not_be_listed_is_named_in_one_line(taken_away: str) -> None:
+    class Everything(FakeServer):
+        async def resources(self) -> list[ServedResource]:
+            return [
+                ServedResource(group, VERSIONS[group][0], plural, kind.partition(".")[0], True, frozenset(("list",)))
+                for kind, (group, plural) in KINDS.items()
+            ]
+
+    group, plural = KINDS[taken_away]
+    found = await read_cluster(cast("Client", Everything(forbidden=plural)), PATH_KINDS)
+    name = f"{plural}.{group}" if group else plural
+    assert found.hidden == (f"you may not list {name}: what depends on them is not evaluated",)
+    assert found.unread(taken_away)
