@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,18 +66,26 @@ class Described:
 def metrics_page() -> str:
     """Return docs/reference/metrics.md."""
     found = asyncio.run(collected())
+    items = {process: described(registry) for process, registry in found.items()}
+    counts = Counter(item for own in items.values() for item in own)
     parts: list[str] = []
     for process, where in WHERE.items():
-        parts += [f"## {process[0].upper()}{process[1:]}", f"Served by {where}.", _table(described(found[process]))]
+        own = [item for item in items[process] if counts[item] == 1]
+        parts += [f"## {process[0].upper()}{process[1:]}", f"Served by {where}.", *([_table(own)] if own else ())]
         queues = queues_of(found[process])
         if queues:
             parts.append(f"Workqueues (`name`): {', '.join(f'`{name}`' for name in queues)}.")
-    return page("Metrics", INTRODUCTION, *parts)
+    shared = sorted((item for item, count in counts.items() if count > 1), key=lambda item: item.name)
+    return page("Metrics", INTRODUCTION, *parts, "## Several processes", _table(shared))
 
 
 def _table(items: list[Described]) -> str:
-    rows = [(f"`{item.name}`", item.type, ", ".join(f"`{name}`" for name in item.labels), item.help) for item in items]
-    return table(("name", "type", "labels", "description"), rows)
+    rows = [(f"`{item.name}{_labels(item)}`", item.type, item.help) for item in items]
+    return table(("name and labels", "type", "description"), rows)
+
+
+def _labels(item: Described) -> str:
+    return f"{{{','.join(item.labels)}}}" if item.labels else ""
 
 
 def described(metrics: Metrics) -> list[Described]:
