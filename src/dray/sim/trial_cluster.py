@@ -120,6 +120,13 @@ class TrialCluster:
         # Pods that are only planned may bring their volume claims.
         plugins = replica_plugins(VolumeWaits(snapshot).waits_as_known)
         self.placer = Placer(profile, self._gates, plugins)
+        self._quotas = ClaimQuotas(snapshot)
+        self._owners_of_extended_claims = {
+            owner.uid
+            for claim in snapshot.claims
+            if is_extended_resource_claim(claim)
+            for owner in claim.metadata.owner_references
+        }
         self._nodes: dict[str, Node] = {}
         self._held: set[str] = set()
         self._templates = {key_of(item): item for item in snapshot.templates}
@@ -161,29 +168,28 @@ class TrialCluster:
                 own.setdefault(owner.metadata.uid or "", []).append(claim)
             else:
                 self.placer.put(RESOURCE_CLAIMS, claim)
-        quotas = ClaimQuotas(self.snapshot)
         for pod in uids.values():
             claims = tuple(own.get(pod.metadata.uid or "", ()))
             if pod.spec.node_name:
                 self.restore(PlacedPod(pod, claims, 0))
             elif pod.metadata.deletion_timestamp is None:
-                self._load_pending(pod, claims, quotas)
+                self._load_pending(pod, claims)
 
-    def _load_pending(self, pod: Pod, claims: Iterable[ResourceClaim], quotas: ClaimQuotas) -> None:
+    def _load_pending(self, pod: Pod, claims: Iterable[ResourceClaim]) -> None:
         obstacle = obstacle_before_scheduling(self.snapshot, pod, _NOW)
         if obstacle is not None and obstacle.stage is not Stage.SCHEDULER:
             self.blocked.append((pod, obstacle.why or obstacle.text))
             if obstacle.stage not in (Stage.QUOTA, Stage.ADMISSION, Stage.CLAIM):
                 # Its claims are created nevertheless.
-                quotas.charge(pod)
+                self._quotas.charge(pod)
             return
-        if refusal := quotas.refusal(pod):
+        if refusal := self._quotas.refusal(pod):
             # The claims of other pending Pods use up the quota.
             self.blocked.append((pod, f"has no claim: {refusal}"))
             return
         try:
             self.pending.append(self.prepare(pod, claims))
-            quotas.charge(pod)
+            self._quotas.charge(pod)
         except SnapshotError as error:
             self.blocked.append((pod, str(error)))
 
@@ -296,8 +302,25 @@ class TrialCluster:
             return Unplaced(pod, str(error), str(error))
         if not isinstance(found, PlacedPod):
             return Unplaced(pod, found.message(), found.reasons or found.message())
+        if refusal := self._refused_by_quota(found):
+            self.placer.remove(pod.uid)
+            return Unplaced(pod, refusal, refusal)
         self._on_node.setdefault(found.pod.spec.node_name or "", {})[pod.uid] = None
         return found
+
+    def _refused_by_quota(self, found: PlacedPod) -> str:
+        """Return why the claim that the scheduler creates for the Pod's extended resources would be refused."""
+        if not self.snapshot.quotas or not any(self._created_claims(found)):
+            return ""
+        namespace = found.pod.metadata.namespace
+        placed = (item for item in self.placer.placed.values() if item.pod.metadata.namespace == namespace)
+        refusal = self._quotas.refusal_of([claim for item in placed for claim in self._created_claims(item)])
+        return refusal and f"its claim for extended resources cannot be created: {refusal}"
+
+    def _created_claims(self, placed: PlacedPod) -> Iterator[ResourceClaim]:
+        """Yield the claim for extended resources that quotas do not count yet; a moved Pod has had one."""
+        if placed.pod.metadata.uid not in self._owners_of_extended_claims:
+            yield from (claim for claim in placed.claims if is_extended_resource_claim(claim))
 
     def fits(self, pod: TrialPod, *, on: str = "") -> bool:
         """Return whether a Pod could be placed."""

@@ -1,4 +1,4 @@
-"""Whether a quota lets the claims of a Pod in that are still to be created from templates. Pure."""
+"""Whether a quota lets the claims of a Pod in that are still to be created. Pure."""
 
 from __future__ import annotations
 
@@ -33,8 +33,15 @@ class ClaimQuotas:
 
     def refusal(self, pod: Pod) -> str:
         """Return why a claim of the Pod would be refused, in the words of the API server; empty if none would."""
-        wanted = self._wanted(pod)
-        for quota in self._quotas(pod) if wanted else ():
+        return self._refusal(pod.metadata.namespace, self._wanted(pod))
+
+    def refusal_of(self, claims: Sequence[ResourceClaim]) -> str:
+        """Return why one of these claims of one namespace would be refused; empty if none would."""
+        namespace = claims[0].metadata.namespace if claims else None
+        return self._refusal(namespace, [claim_usage(claim, self._classes) for claim in claims])
+
+    def _refusal(self, namespace: str | None, wanted: Sequence[Mapping[str, Quantity]]) -> str:
+        for quota in self._quotas(namespace) if wanted else ():
             used = self._used(quota)
             for usage in wanted:
                 amounts = requested(quota, Subject(_CLAIMS, usage))
@@ -46,7 +53,7 @@ class ClaimQuotas:
     def charge(self, pod: Pod) -> None:
         """Count the claims of a Pod that are still to be created."""
         wanted = self._wanted(pod)
-        for quota in self._quotas(pod) if wanted else ():
+        for quota in self._quotas(pod.metadata.namespace) if wanted else ():
             key = quota.metadata.namespace or "", quota.metadata.name or ""
             for usage in wanted:
                 add_to(self._charged.setdefault(key, {}), requested(quota, Subject(_CLAIMS, usage)))
@@ -61,8 +68,8 @@ class ClaimQuotas:
         own = Subject(_PODS, pod_usage(pod, self._classes, _ANY_TIME), pod)
         return [own, *self.claims(pod)]
 
-    def _quotas(self, pod: Pod) -> Sequence[ResourceQuota]:
-        return [quota for quota in self._snapshot.quotas if quota.metadata.namespace == pod.metadata.namespace]
+    def _quotas(self, namespace: str | None) -> Sequence[ResourceQuota]:
+        return [quota for quota in self._snapshot.quotas if quota.metadata.namespace == namespace]
 
     def _used(self, quota: ResourceQuota) -> dict[str, Quantity]:
         used = dict(parse_amounts(quota.status.used))
@@ -70,7 +77,7 @@ class ClaimQuotas:
         return used
 
     def _wanted(self, pod: Pod) -> list[Mapping[str, Quantity]]:
-        """Return the usage of each claim that does not exist yet."""
+        """Return the usage of each claim from a template that does not exist yet."""
         namespace = pod.metadata.namespace
         templates = [
             self._templates.get((namespace, entry.template)) for entry in pod_claims(pod) if _is_missing(entry)

@@ -94,6 +94,12 @@ class Filters:
         own: PodState | None = self._state.get(DYNAMIC_RESOURCES)
         return () if own is None else own.results.variant_on(node.name).claims
 
+    def created_on(self, node_name: str) -> ResourceClaim | None:
+        """Return the claim for extended resources that the scheduler would create to bind the Pod to the node."""
+        own: PodState | None = self._state.get(DYNAMIC_RESOURCES)
+        claim = None if own is None else own.results.variant_on(node_name).extended_claim
+        return None if claim is None or claim.metadata.resource_version else claim
+
     def answers(self) -> tuple[NodeAnswer, ...]:
         """Return the results of all nodes, fitting ones first."""
         found = [self.answer(node) for node in self._snapshot.nodes]

@@ -19,9 +19,11 @@ from dray.api.types.resource_v1 import ResourceClaim
 from dray.sim.classic_claims import claims_of
 from dray.sim.explain.answers import Answer, NodeAnswer, Standing, Verdict
 from dray.sim.explain.before_scheduling import obstacle_before_scheduling, unevaluated, unread_needs
+from dray.sim.explain.claim_quota import ClaimQuotas
 from dray.sim.explain.filters import Filters
 from dray.sim.explain.grouping import reason_groups
 from dray.sim.explain.name_hints import name_hints
+from dray.sim.explain.refusals import refusal
 from dray.sim.explain.selector_hints import HintFinder
 from dray.sim.explain.subject import classic_answers
 from dray.sim.explain.verdict import pending_verdict
@@ -38,7 +40,26 @@ def with_nodes(answer: Answer, filters: Filters, nodes: Sequence[NodeAnswer], sn
         of_claims = HintFinder(snapshot).hints(filters.pending)
         hints = (*(hint.text for hint in of_claims), *(hint.text for hint in name_hints(snapshot, pod)))
     groups = reason_groups(nodes, snapshot.nodes, pod, _classes(filters.pending))
-    return replace(answer, obstacle=filters.obstacle, nodes=tuple(nodes), groups=groups, hints=hints)
+    found = replace(answer, obstacle=filters.obstacle, nodes=tuple(nodes), groups=groups, hints=hints)
+    refused = _refused_by_quota(filters, nodes, snapshot)
+    if refused is None:
+        return found
+    return replace(
+        found, obstacle=f"its claim for extended resources cannot be created: {refused.text}", advice=refused.action
+    )
+
+
+def _refused_by_quota(filters: Filters, nodes: Sequence[NodeAnswer], snapshot: Snapshot) -> Verdict | None:
+    """Return why the claim that the scheduler creates for extended resources is refused, wherever the Pod fits."""
+    claims = [filters.created_on(item.node) for item in nodes if item.fits] if snapshot.quotas else []
+    found: Verdict | None = None
+    quotas = ClaimQuotas(snapshot)
+    for claim in claims:
+        message = "" if claim is None else quotas.refusal_of((claim,))
+        if claim is None or not message:
+            return None
+        found = found or refusal(snapshot, claim.metadata.namespace or "", message)
+    return found
 
 
 class PendingPods:

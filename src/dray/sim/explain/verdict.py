@@ -20,7 +20,7 @@ def pending_verdict(answer: Answer, pod: Pod, now: datetime) -> Verdict:
     if not answer.nodes:
         return _without_nodes(answer)
     if answer.obstacle:
-        return _pending(Stage.FILTER, answer.obstacle, _action(answer.changes, answer.victims))
+        return _pending(Stage.FILTER, answer.obstacle, _action(answer.changes, answer.victims) or answer.advice)
     if answer.fitting:
         return _fitting(answer, pod, now)
     if answer.hints:

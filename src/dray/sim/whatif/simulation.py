@@ -13,7 +13,7 @@ from dray.api.features import FeatureGates
 from dray.api.types.core_v1 import Pod
 from dray.client.interface import Client, Patch, PatchType, Resource, WriteOptions
 from dray.client.objects import key_of
-from dray.client.resources import EVENTS
+from dray.client.resources import EVENTS, NAMESPACES
 from dray.scheduler.config import SchedulerConfig
 from dray.scheduler.plugins.dynamic_resources.device_state import device_state_of
 from dray.sim.cluster_reader import read_cluster
@@ -214,9 +214,7 @@ async def settle(replica: Replica, progress: Progress) -> None:
 
 async def _version(client: Client) -> str:
     """Return the resource version of the cluster."""
-    served = {item.kind: item for item in await client.resources() if item.preferred}
-    page = await client.list(served["Namespace"].resource())
-    return page.resource_version
+    return (await client.list(NAMESPACES)).resource_version
 
 
 async def apply(client: Client, documents: Sequence[Document]) -> None:

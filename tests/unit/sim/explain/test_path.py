@@ -14,6 +14,7 @@ from dray.sim.explain.explainer import explain, explain_workload
 from dray.sim.explain.subject import pod_subject
 from dray.sim.explain.workload import find_workload
 from dray.sim.snapshot import Snapshot, SnapshotError
+from dray.sim.trial_cluster import TrialCluster, Unplaced
 from tests.unit.sim.cluster import (
     GPU,
     claim,
@@ -140,6 +141,37 @@ def test_a_claim_that_a_quota_forbids() -> None:
     assert sentence.endswith(
         "; raise gpu.deviceclass.resource.k8s.io/devices to 5 in quota gpus, or delete what uses it in namespace team"
     )
+
+
+@pytest.mark.behaviour("TT-09")
+def test_a_claim_for_extended_resources_that_a_quota_forbids() -> None:
+    served = device_class("gpu", f'device.driver == "{GPU}"')
+    served["spec"]["extendedResourceName"] = "example.com/gpu"
+    train = pod("train")
+    amounts = {"example.com/gpu": "1"}
+    train["spec"]["containers"][0]["resources"] = {"requests": amounts, "limits": amounts}
+    counted = "count/resourceclaims.resource.k8s.io"
+    limited = quota("0", "0") | {"spec": {"hard": {counted: "1"}}}
+    limited["status"] = {"hard": {counted: "1"}, "used": {counted: "1"}}
+    documents = [item for item in CLUSTER if item["kind"] != "DeviceClass"]
+    snapshot = Snapshot.of([*documents, served, train, limited])
+    answer = explain(snapshot, pod_subject(snapshot, NamespacedName("team", "train")), NOW, gates=FeatureGates())
+    assert answer.verdict is not None
+    assert answer.verdict.sentence == (
+        "is pending: its claim for extended resources cannot be created: exceeded quota: small, "
+        f"requested: {counted}=1, used: {counted}=1, limited: {counted}=1; "
+        f"raise {counted} to 2 in quota small, or delete what uses it in namespace team"
+    )
+    cluster = TrialCluster(snapshot)
+    (waiting,) = cluster.pending
+    unplaced = cluster.place(waiting)
+    assert isinstance(unplaced, Unplaced)
+    assert unplaced.why.startswith("its claim for extended resources cannot be created: exceeded quota: small, ")
+    raised = {**limited, "status": {"hard": {counted: "2"}, "used": {counted: "1"}}}
+    other = pod("other") | {"spec": train["spec"]}
+    cluster = TrialCluster(Snapshot.of([*documents, served, train, raised, other]))
+    placed = [not isinstance(cluster.place(item), Unplaced) for item in cluster.pending]
+    assert placed == [True, False], "the claim of the first uses up the quota"
 
 
 def test_a_deployment_whose_claims_a_quota_forbids() -> None:
