@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, urlencode
 
 from dray.api.document import Document
 from dray.api.errors import BadRequestError, InternalError, NotOfferedError, PathNotFoundError, ServiceUnavailableError
-from dray.apiserver.authentication.pki import KubeletTLS
 from dray.runtime.http.client import HttpClient
 from dray.runtime.http.connection import ClientResponse, ResponseBody
 from dray.runtime.http.dialing import Route
 from dray.runtime.http.errors import HttpError
 from dray.runtime.http.urls import Origin
+
+if TYPE_CHECKING:
+    # Servers with node agents have it; a server without a port needs no files of certificates.
+    from dray.apiserver.authentication.pki import KubeletTLS
 
 MESSAGE_BYTES_MAX: Final = 10_000
 # A node accepts or refuses a stream before it starts anything.

@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from platform import node as hostname
 from typing import Final
 
 from dray.api.errors import APIError
 from dray.cli.command import EXIT_FAILURE, cluster_parser, exit_on_read_error, print_hidden, read_snapshot
 from dray.cli.output import paint, write_answer
-from dray.node.checkpoint_file import read_checkpoint
-from dray.node.devices import checkpoint as device_checkpoint
-from dray.node.dra import checkpoint as claim_checkpoint
 from dray.runtime.system import SystemClock
-from dray.sim.doctor.checkpoints import check_claims, check_devices
-from dray.sim.doctor.drivers import check_drivers
 from dray.sim.doctor.findings import Finding, Fix, Severity, grouped
 from dray.sim.doctor.rules import examine
 from dray.sim.explain.similar_names import listed
-from dray.sim.snapshot import PATH_KINDS, Snapshot, SnapshotError
+from dray.sim.snapshot import PATH_KINDS
 
 PROG: Final = "dray doctor"
 _COLOURS: Final = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
-# The time that a plugin on a node has to answer.
-_PLUGIN_SECONDS: Final = 2.0
-# Where node agents store checkpoints, below their root directory.
-_CHECKPOINT_DIRECTORIES: Final = (".", "plugins", "device-plugins")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -38,7 +29,12 @@ def main(argv: Sequence[str]) -> int:
     with exit_on_read_error(PROG):
         snapshot = read_snapshot(arguments, PATH_KINDS)
         print_hidden(PROG, snapshot)
-        findings = [*examine(snapshot, SystemClock().now()), *_node_findings(arguments, snapshot)]
+        findings = examine(snapshot, SystemClock().now())
+        if arguments.node_root_dir:
+            # Imported on use: node agents run on Linux only, and the cluster is looked at from anywhere.
+            from dray.cli.doctor_on_node import node_findings
+
+            findings += node_findings(Path(arguments.node_root_dir), arguments.node_name or hostname(), snapshot)
         if arguments.fix:
             _apply_fixes(arguments, [finding.fix for finding in findings if finding.fix is not None])
     if arguments.manifests:
@@ -78,54 +74,6 @@ def _print_manifests(findings: Sequence[Finding]) -> int:
     manifests = {str(item.manifest): item.manifest for item in findings if item.manifest is not None}
     sys.stdout.write(yaml.safe_dump_all(manifests.values(), sort_keys=False) if manifests else "")
     return 0
-
-
-def _node_findings(arguments: argparse.Namespace, snapshot: Snapshot) -> Iterator[Finding]:
-    if not arguments.node_root_dir:
-        return
-    name = arguments.node_name or os.uname().nodename
-    for path, content in _checkpoints(Path(arguments.node_root_dir), claim_checkpoint.FILE_NAME):
-        try:
-            prepared = claim_checkpoint.decode(content)
-        except claim_checkpoint.CheckpointError as error:
-            advice = "restart the node agent: it reads the claims in use from the containers that run"
-            yield _damaged(name, path, error, advice)
-        else:
-            yield from check_claims(name, prepared, snapshot)
-    for path, content in _checkpoints(Path(arguments.node_root_dir), device_checkpoint.FILE_NAME):
-        try:
-            allocated = device_checkpoint.decode(content)
-        except device_checkpoint.CheckpointError as error:
-            advice = "restart the node agent: it reads who has which devices from the containers that run"
-            yield _damaged(name, path, error, advice)
-        else:
-            yield from check_devices(name, allocated, snapshot)
-    yield from check_drivers(name, _running_drivers(Path(arguments.node_root_dir)), snapshot)
-
-
-def _running_drivers(root: Path) -> list[str]:
-    """Return the DRA drivers that answer on their registration sockets."""
-    # Imported on use: only a check on a node needs gRPC.
-    import asyncio
-
-    from dray.node.plugins.plugin_manager import find_plugins
-    from dray.rpc.dra_services import DRA_PLUGIN
-
-    plugins = asyncio.run(find_plugins(str(root / "plugins_registry"), _PLUGIN_SECONDS))
-    return [plugin.name for plugin in plugins if plugin.type == DRA_PLUGIN]
-
-
-def _checkpoints(root: Path, name: str) -> Iterator[tuple[Path, bytes]]:
-    if not root.is_dir():
-        raise SnapshotError(f"{root}: no such directory")
-    for path in (root / directory / name for directory in _CHECKPOINT_DIRECTORIES):
-        content = read_checkpoint(str(path))
-        if content is not None:
-            yield path, content
-
-
-def _damaged(node: str, path: Path, error: ValueError, advice: str) -> Finding:
-    return Finding(Severity.ERROR, "damaged-checkpoint", f"node {node}", f"{path}: {error}", advice)
 
 
 def _apply_fixes(arguments: argparse.Namespace, fixes: Sequence[Fix]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -132,6 +131,7 @@ def _plan(
 async def _apply(arguments: argparse.Namespace, plan: RebalancePlan, options: RebalanceOptions) -> int:
     from dray.cli.cluster import connect
     from dray.cli.rebalance_apply import RebalanceExecutor, StoppedError
+    from dray.runtime.tasks import on_signals
 
     async with connect(arguments.kubeconfig, arguments.context) as client:
         executor = RebalanceExecutor(client, options, _report, arguments.timeout)
@@ -139,8 +139,7 @@ async def _apply(arguments: argparse.Namespace, plan: RebalancePlan, options: Re
         task = asyncio.current_task()
         assert task is not None
         # So that held nodes are released also when the process is asked to end; asked again, it still releases them.
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, lambda: task.cancelling() or task.cancel())
+        on_signals(lambda _number: task.cancelling() or task.cancel())
         try:
             await (executor.dry_run(plan) if arguments.dry_run else executor.apply(plan))
         except StoppedError as error:

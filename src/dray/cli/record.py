@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import contextlib
 import os
-import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -136,7 +135,7 @@ async def _watch(arguments: argparse.Namespace, writer: _Writer) -> float:
     from dray.cli.cluster import connect
     from dray.client.shared_informers import SharedInformerFactory
     from dray.runtime.system import SystemClock
-    from dray.runtime.tasks import TaskGroup
+    from dray.runtime.tasks import TaskGroup, on_signals
     from dray.sim.cluster_reader import best_resources
 
     clock = SystemClock()
@@ -153,8 +152,7 @@ async def _watch(arguments: argparse.Namespace, writer: _Writer) -> float:
         group.spawn(informers.run(), "informers")
         await informers.wait_for_sync()
         writer.is_started = True
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, writer.full.set)
+        on_signals(lambda _number: writer.full.set())
         if not writer.initial:
             raise SnapshotError("there is nothing to record")
         sys.stderr.write(f"{PROG}: recording {writer.initial} objects; interrupt with Ctrl-C\n")

@@ -82,8 +82,9 @@ def field_filter(arguments: argparse.Namespace) -> FieldFilter:
 
 def restrict_standard_output() -> None:
     """Let only the user read the file that standard output is redirected to."""
-    # A file of another user has the mode that its owner gave it; what has no descriptor is no file.
-    with contextlib.suppress(OSError):
+    # A file of another user has the mode that its owner gave it; what has no descriptor is no file. Windows has no such
+    # modes: there the folder's access list decides.
+    with contextlib.suppress(OSError, AttributeError):
         descriptor = sys.stdout.fileno()
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.fchmod(descriptor, _PRIVATE)

@@ -8,6 +8,7 @@ or the caller.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 import signal
@@ -357,8 +358,22 @@ class KeyedLocks:
 
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-# Ignored by what nohup and scripts start in the background.
-_INHERITED_SIGNALS = (signal.SIGHUP, signal.SIGQUIT)
+# Ignored by what nohup and scripts start in the background; Windows has neither.
+_INHERITED_SIGNALS = tuple(signal.Signals[name] for name in ("SIGHUP", "SIGQUIT") if name in signal.Signals.__members__)
+
+
+def on_signals(callback: Callable[[signal.Signals], object]) -> None:
+    """Call back in the event loop on each signal that asks the process to end."""
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:
+        try:
+            loop.add_signal_handler(number, callback, number)
+        except NotImplementedError:  # the event loops of Windows
+
+            def handler(received: int, _frame: object) -> None:
+                loop.call_soon_threadsafe(callback, signal.Signals(received))
+
+            signal.signal(number, handler)
 
 
 def stop_on_signals(stop: asyncio.Event) -> None:
@@ -367,9 +382,7 @@ def stop_on_signals(stop: asyncio.Event) -> None:
     Signals that the process was started to ignore are handled by doing nothing: children would inherit that they are
     ignored, and a command in a container would outlive its terminal.
     """
-    loop = asyncio.get_running_loop()
-    for number in SIGNALS:
-        loop.add_signal_handler(number, _on_signal, stop, number)
+    on_signals(functools.partial(_on_signal, stop))
     for number in _INHERITED_SIGNALS:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda _number, _frame: None)

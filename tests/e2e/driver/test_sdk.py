@@ -13,7 +13,7 @@ import pytest
 
 from dray.api.document import UID, Document
 from dray.api.features import FeatureGates
-from dray.cli import doctor
+from dray.cli import doctor_on_node
 from dray.client.in_process import in_process_client
 from dray.driver import (
     Claim,
@@ -347,7 +347,7 @@ async def test_doctor_finds_a_driver_that_runs_and_publishes_nothing(cluster: Cl
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(node.root / "plugins_registry" / "gone.example.com-reg.sock"))
     async with driver_running(driver, node):
-        assert await asyncio.to_thread(doctor._running_drivers, node.root) == [driver.name]
+        assert await asyncio.to_thread(doctor_on_node.running_drivers, node.root) == [driver.name]
         snapshot = Snapshot.of(await cluster.slices())
         assert [finding.rule for finding in check_drivers(NODE, [driver.name], snapshot)] == ["unpublished-driver"]
 

@@ -13,6 +13,7 @@ import pytest
 from dray.lib.clock import VirtualClock
 from dray.runtime.system import SystemClock
 from dray.runtime.tasks import (
+    SIGNALS,
     ChildTasks,
     CoalescedCall,
     TaskGroup,
@@ -496,6 +497,24 @@ async def test_a_signal_sets_the_event() -> None:
         await asyncio.wait_for(stop.wait(), 5)
     finally:
         remove_signal_handlers()
+
+
+async def test_a_signal_sets_the_event_where_event_loops_have_no_handlers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows."""
+
+    def refuse(*_arguments: object) -> None:
+        raise NotImplementedError
+
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    monkeypatch.setattr(asyncio.get_running_loop(), "add_signal_handler", refuse, raising=False)
+    stop = asyncio.Event()
+    try:
+        stop_on_signals(stop)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(stop.wait(), 5)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @pytest.mark.behaviour("EX-34")
