@@ -173,6 +173,43 @@ async def test_a_claim_made_again_under_its_name_waits_for_the_old_one(cluster: 
         assert isinstance(await node.claims.prepare_claims(pod("q", "a")), Prepared)
 
 
+@pytest.mark.behaviour("SP-147")
+async def test_a_device_waits_until_the_driver_has_unprepared_it(cluster: Cluster, node: Node) -> None:
+    async with FakeDriver().running(node.root) as driver:
+        await ready(driver, node)
+        told: list[str] = []
+        node.claims.on_driver(lambda: told.append("try again"))
+        good, called, goes_on = driver.on_unprepare, asyncio.Event(), asyncio.Event()
+
+        async def fails(request: Any, answer: Any, context: Any) -> None:
+            called.set()
+            await goes_on.wait()
+            for claim in request.claims:
+                answer.claims[claim.uid].error = "busy"
+
+        driver.on_unprepare = fails
+        await cluster.claim("a", result("x"), pods=["p"])
+        assert isinstance(await node.claims.prepare_claims(pod("p", "a")), Prepared)
+        # The claim goes by force, and the device is allocated again.
+        await cluster.local.request("delete", "resource.k8s.io/v1/resourceclaims/a@default")
+        await cluster.claim("b", result("x"), pods=["q"])
+        releasing = asyncio.create_task(node.claims.unprepare_claims(UID("uid-p")))
+        await called.wait()
+        preparing = asyncio.create_task(node.claims.prepare_claims(pod("q", "b")))
+        goes_on.set()
+        assert await releasing is not None
+        text = (
+            "ResourceClaim b: device test.example.com/node-1/x is not unprepared yet for default/a, which had it before"
+        )
+        assert await preparing == PrepareError(PREFIX + text)
+        assert driver.names("prepare") == [("a",)]
+        assert told == []
+        driver.on_unprepare = good
+        assert await node.claims.unprepare_claims(UID("uid-p")) is None
+        assert told == ["try again"]
+        assert isinstance(await node.claims.prepare_claims(pod("q", "b")), Prepared)
+
+
 @pytest.mark.behaviour("SP-118", "SP-120")
 async def test_after_a_restart_of_the_node_agent(cluster: Cluster) -> None:
     root = cluster.folder / "kubelet"

@@ -1,4 +1,4 @@
-"""The claims in use in the file `dra_manager_state`, in kubelet's format with the addition of `ClassName`. Pure.
+"""The claims in use in the file `dra_manager_state`, in kubelet's format with `ClassName` and `Allocated` added. Pure.
 
 The file is JSON with a text `Data` and the CRC-32 (IEEE) of that text. Whether a claim is prepared is not stored: after
 a restart only the drivers know.
@@ -14,7 +14,7 @@ from typing import Any, Final
 import orjson
 
 from dray.api.document import UID, NamespacedName
-from dray.node.dra.claims import ClaimInfo, Device
+from dray.node.dra.claims import AllocatedDevice, ClaimInfo, Device
 
 FILE_NAME: Final = "dra_manager_state"
 KIND: Final = "DRACheckpoint"
@@ -101,8 +101,9 @@ def _to_wire(info: ClaimInfo) -> dict[str, Any]:
             for driver in info.drivers
         },
     }
-    # Not part of kubelet's format; kubelet ignores it.
-    return state | {"ClassName": info.class_name} if info.class_name else state
+    # Not part of kubelet's format; kubelet ignores them.
+    own = {"ClassName": info.class_name, "Allocated": [list(names) for names in sorted(info.allocated)]}
+    return state | {name: value for name, value in own.items() if value}
 
 
 def _skips_to_wire(info: ClaimInfo, driver: str) -> dict[str, Any]:
@@ -134,6 +135,7 @@ def _from_wire(item: Mapping[str, Any]) -> ClaimInfo:
         frozenset(UID(uid) for uid in item.get("PodUIDs") or ()),
         item.get("ClassName") or "",
         _skips_from_wire(drivers),
+        frozenset(AllocatedDevice(*names) for names in item.get("Allocated") or ()),
     )
 
 

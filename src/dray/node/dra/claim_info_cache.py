@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dray.api.document import UID, NamespacedName
-from dray.node.dra.claims import PREPARE, UNPREPARE, ClaimInfo, Device
+from dray.node.dra.claims import PREPARE, UNPREPARE, AllocatedDevice, ClaimInfo, Device
 
 
 class Phase(enum.StrEnum):
@@ -69,7 +69,7 @@ class UnexpectedEventError(AssertionError):
 
 
 class OldClaimError(Exception):
-    """Another claim of the same name is still in use."""
+    """An earlier claim, or an earlier allocation of the claim, has not been unprepared yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +187,7 @@ class ClaimInfoCache:
         self._in_order: list[_Entry] = []
         self._by_pod: dict[UID, set[UID]] = {}
         self._drivers: Counter[str] = Counter()
+        self._holders: dict[AllocatedDevice, UID] = {}
         # Changes whenever a claim may have changed.
         self.revision = 0
         for info in restored:
@@ -244,7 +245,7 @@ class ClaimInfoCache:
     def _admitted(self, event: PodAdmitted) -> tuple[Action, ...]:
         # All claims are checked before the first change.
         for info in event.claims:
-            self._check_name(info)
+            self._check_unused(info)
         calls: dict[str, list[ClaimRef]] = {}
         skips: list[CountSkip] = []
         for info in event.claims:
@@ -252,7 +253,8 @@ class ClaimInfoCache:
             before = entry.phase
             self._step(entry, Step.ADMITTED)
             pods = entry.info.pod_uids | {event.pod_uid}
-            self._update(entry, replace(entry.info, pod_uids=pods, class_name=info.class_name, skipped=info.skipped))
+            # The devices are the driver's answer.
+            self._update(entry, replace(info, devices=entry.info.devices, pod_uids=pods))
             if entry.phase is Phase.PREPARING:
                 skipped = self._ask_all(entry, calls, PREPARE)
                 skips += skipped if before is not Phase.PREPARING else ()
@@ -263,12 +265,24 @@ class ClaimInfoCache:
             return ()
         return (SaveCheckpoint(), *skips, *(CallPrepare(driver, tuple(calls[driver])) for driver in sorted(calls)))
 
-    def _check_name(self, info: ClaimInfo) -> None:
+    def _check_unused(self, info: ClaimInfo) -> None:
         known = self._by_key.get(info.key)
         if known is not None and known != info.uid:
             raise OldClaimError(
                 f"old ResourceClaim with same name {info.key.name} and different UID {known} still exists "
                 "(previous pod force-deleted?!)"
+            )
+        entry = self._entries.get(info.uid)
+        if entry is not None:
+            before = entry.info
+            if before.allocated and (before.drivers, before.allocated) != (info.drivers, info.allocated):
+                raise OldClaimError(f"ResourceClaim {info.key.name}: its former devices are not unprepared yet")
+            return
+        for device in sorted(info.allocated & self._holders.keys()):
+            holder = self._entries[self._holders[device]].info.key
+            raise OldClaimError(
+                f"ResourceClaim {info.key.name}: device {'/'.join(device)} is not unprepared yet for {holder}, "
+                "which had it before"
             )
 
     def _ask_all(self, entry: _Entry, calls: dict[str, list[ClaimRef]], operation: str) -> list[CountSkip]:
@@ -347,10 +361,14 @@ class ClaimInfoCache:
 
     def _index(self, info: ClaimInfo) -> None:
         self._drivers.update(info.devices.keys())
+        self._holders.update(dict.fromkeys(info.allocated, info.uid))
         for pod_uid in info.pod_uids:
             self._by_pod.setdefault(pod_uid, set()).add(info.uid)
 
     def _unindex(self, info: ClaimInfo) -> None:
+        for device in info.allocated:
+            # A checkpoint may name a device twice.
+            self._holders.pop(device, None)
         for driver in info.devices:
             self._drivers[driver] -= 1
             if not self._drivers[driver]:

@@ -90,6 +90,8 @@ class ClaimManager(Generic[ClientT]):
         self._wake = asyncio.Event()
         # The drivers that are preparing claims, by the Pod that waits for them.
         self._calls_of: dict[UID, set[str]] = {}
+        # Whether a Pod waits for a claim to be unprepared.
+        self._is_waited_for = False
         self._driver_listeners: list[Callable[[], None]] = []
         self._change_listeners: list[Callable[[Sequence[str]], None]] = []
         self._update_metrics()
@@ -201,6 +203,9 @@ class ClaimManager(Generic[ClientT]):
         self._driver_changed(plugin.name)
         # Claims that could not be unprepared without the driver now can.
         self.reconcile_soon()
+        self._tell()
+
+    def _tell(self) -> None:
         for listener in self._driver_listeners:
             listener()
 
@@ -213,7 +218,7 @@ class ClaimManager(Generic[ClientT]):
         """Handle that an instance of the driver was added, removed, connected or disconnected."""
 
     def on_driver(self, listener: Callable[[], None]) -> None:
-        """Call the listener when a driver has registered."""
+        """Call the listener when a driver has registered, or has unprepared what others waited for."""
         self._driver_listeners.append(listener)
 
     # --- `ResourceManager`. ---
@@ -265,8 +270,12 @@ class ClaimManager(Generic[ClientT]):
         """Prepare the Pod's claims, except those that are prepared already."""
         pod_uid = uid_of(pod)
         # A Pod's lock is always acquired before those of claims, so that two callers cannot wait for each other.
-        async with self._locks.held([f"pod/{pod_uid}"]), self._locks.held(info.uid for info in infos):
-            actions = self._cache.handle(PodAdmitted(pod_uid, infos))
+        async with self._locks.held([f"pod/{pod_uid}"]), self._locks.held(_keys(infos)):
+            try:
+                actions = self._cache.handle(PodAdmitted(pod_uid, infos))
+            except OldClaimError:
+                self._is_waited_for = True
+                raise
             self._calls_of[pod_uid] = {action.driver for action in actions if isinstance(action, CallPrepare)}
             try:
                 await self._perform(actions)
@@ -280,9 +289,12 @@ class ClaimManager(Generic[ClientT]):
             # Under the Pod's lock its claims do not change; their own locks keep the calls of other Pods away.
             async with (
                 self._locks.held([f"pod/{pod_uid}"]),
-                self._locks.held(info.uid for info in self._cache.claims_of(pod_uid)),
+                self._locks.held(_keys(self._cache.claims_of(pod_uid))),
             ):
                 await self._perform(self._cache.handle(PodGone(pod_uid)))
+        if self._is_waited_for:
+            self._is_waited_for = False
+            self._tell()
 
     def _client(self, driver: str) -> ClientT:
         client = self._drivers.get(driver)
@@ -330,6 +342,13 @@ class ClaimManager(Generic[ClientT]):
 
     def _update_metrics(self) -> None:
         self._metrics.show_claims(*self._cache.counts())
+
+
+def _keys(infos: Iterable[ClaimInfo]) -> Iterator[str]:
+    """Yield the locks of claims and their devices: who gets a device waits for the claim that is left to end its."""
+    for info in infos:
+        yield info.uid
+        yield from map("/".join, info.allocated)
 
 
 def disabled(name: str, gate: str) -> ClaimError:

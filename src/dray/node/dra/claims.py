@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from dray.api.document import UID, Document, NamespacedName
 from dray.api.extended_resources import is_dra_extended_resource_name
@@ -51,6 +51,14 @@ class Device:
         return not request or not self.request_names or base_request(request) in self.request_names
 
 
+class AllocatedDevice(NamedTuple):
+    """A device that is allocated to one claim alone."""
+
+    driver: str
+    pool: str
+    device: str
+
+
 @dataclass(frozen=True, slots=True)
 class ClaimInfo:
     """A claim in use on the node; `devices` of a driver are empty until it has prepared the claim."""
@@ -63,6 +71,8 @@ class ClaimInfo:
     class_name: str = ""
     # By driver, the operations that all of its devices skip; drivers that skip none are left out.
     skipped: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    # Without devices that claims may share. Empty for classic claims, and after reading kubelet's checkpoint.
+    allocated: frozenset[AllocatedDevice] = frozenset()
 
     @property
     def drivers(self) -> tuple[str, ...]:
@@ -120,10 +130,13 @@ def info_of(claim: ResourceClaim) -> ClaimInfo:
     """Return the info of an allocated claim, without devices; raises `ClaimError`."""
     if claim.status.allocation is None:
         raise ClaimError(f"ResourceClaim {claim.metadata.name}: not allocated")
-    drivers = sorted({result.driver for result in claim.status.allocation.devices.results})
+    results = claim.status.allocation.devices.results
+    drivers = sorted({result.driver for result in results})
+    alone = (result for result in results if not result.admin_access and result.share_id is None)
+    allocated = frozenset(AllocatedDevice(result.driver, result.pool, result.device) for result in alone)
     key = NamespacedName(claim.metadata.namespace or "", claim.metadata.name or "")
     uid = UID(claim.metadata.uid or "")
-    return ClaimInfo(uid, key, dict.fromkeys(drivers, ()), class_name=class_name_of(claim))
+    return ClaimInfo(uid, key, dict.fromkeys(drivers, ()), class_name=class_name_of(claim), allocated=allocated)
 
 
 def skipped_operations(results: Sequence[Document]) -> dict[str, frozenset[str]]:

@@ -13,7 +13,7 @@ from dray.api.document import UID, NamespacedName
 from dray.node.checkpoint_file import Loaded
 from dray.node.dra.checkpoint import CheckpointError, Encoded, decode, encode
 from dray.node.dra.claim_manager import load_checkpoint
-from dray.node.dra.claims import ClaimInfo, Device
+from dray.node.dra.claims import AllocatedDevice, ClaimInfo, Device
 
 CLAIM = ClaimInfo(
     UID("claim-uid"),
@@ -52,6 +52,16 @@ def test_the_class_is_kept_beside_what_kubelet_keeps() -> None:
     claim = replace(CLAIM, class_name="gpu,nic")
     assert decode(encode([claim])) == (claim,)
     assert '"ClassName":"gpu,nic"' in orjson.loads(encode([claim]))["Data"]
+
+
+@pytest.mark.behaviour("SP-147")
+def test_the_allocated_devices_are_kept_beside_what_kubelet_keeps() -> None:
+    claim = replace(CLAIM, allocated=frozenset({AllocatedDevice("gpu.example.com", "pool", "gpu-0")}))
+    assert decode(encode([claim])) == (claim,)
+    data = orjson.loads(encode([claim]))["Data"]
+    for damaged in ('[["a","b"]]', "[7]", "[[[],[],[]]]"):
+        with pytest.raises(CheckpointError):
+            decode(wrapped(data.replace('[["gpu.example.com","pool","gpu-0"]]', damaged)))
 
 
 def test_what_was_written_before_changes_nothing_in_the_file() -> None:

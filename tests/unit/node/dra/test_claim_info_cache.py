@@ -27,7 +27,7 @@ from dray.node.dra.claim_info_cache import (
     Step,
     UnexpectedEventError,
 )
-from dray.node.dra.claims import ClaimInfo, Device
+from dray.node.dra.claims import AllocatedDevice, ClaimInfo, Device
 
 A, B = UID("pod-a"), UID("pod-b")
 SAVE = SaveCheckpoint()
@@ -93,6 +93,46 @@ def test_an_old_claim_of_the_same_name_blocks_and_nothing_is_changed() -> None:
     book.handle(PodGone(A))
     book.handle(DriverUnprepared("d1", (UID("old"),)))
     assert book.handle(PodAdmitted(B, (info("x", uid="new"),)))[0] == SAVE
+
+
+def with_device(claim: ClaimInfo, *names: str) -> ClaimInfo:
+    return replace(claim, allocated=frozenset(AllocatedDevice("d1", "pool", name) for name in names))
+
+
+@pytest.mark.behaviour("SP-147")
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_device_waits_until_the_claim_that_had_it_is_unprepared(restarted: bool) -> None:
+    book = ClaimInfoCache()
+    book.handle(PodAdmitted(A, (with_device(info("x"), "gpu-0", "gpu-1"),)))
+    if restarted:
+        book = ClaimInfoCache(book.claims())
+    book.handle(PodGone(A))
+    new = with_device(info("y"), "gpu-1", "gpu-2")
+    text = "ResourceClaim y: device d1/pool/gpu-1 is not unprepared yet for default/x, which had it before"
+    with pytest.raises(OldClaimError, match=text):
+        book.handle(PodAdmitted(B, (info("z"), new)))
+    assert [claim.key.name for claim in book.claims()] == ["x"]
+    # What claims share, and other devices of the claim's driver, are not waited for.
+    book.handle(PodAdmitted(B, (info("z"), with_device(info("w"), "gpu-3"))))
+    book.handle(unprepared("d1", "x"))
+    assert book.handle(PodAdmitted(B, (new,)))[1:] == (CallPrepare("d1", (ref("y"),)),)
+
+
+@pytest.mark.behaviour("SP-147")
+@pytest.mark.parametrize("after", [with_device(info("x"), "gpu-1"), with_device(info("x", "d2"), "gpu-0")])
+def test_a_claim_that_was_allocated_anew_waits_until_its_former_devices_are_unprepared(after: ClaimInfo) -> None:
+    book = ClaimInfoCache()
+    before = with_device(info("x"), "gpu-0")
+    book.handle(PodAdmitted(A, (before,)))
+    book.handle(PodGone(A))
+    with pytest.raises(OldClaimError, match="ResourceClaim x: its former devices are not unprepared yet"):
+        book.handle(PodAdmitted(B, (after,)))
+    # The same allocation is prepared again, as ever.
+    assert book.handle(PodAdmitted(B, (before,)))[1:] == (CallPrepare("d1", (ref("x"),)),)
+    book.handle(PodGone(B))
+    book.handle(PodGone(A))
+    book.handle(unprepared("d1", "x"))
+    assert book.handle(PodAdmitted(B, (after,)))[1:] == (CallPrepare(after.drivers[0], (ref("x"),)),)
 
 
 @pytest.mark.behaviour("SP-117")

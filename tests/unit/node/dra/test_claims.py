@@ -11,6 +11,7 @@ from dray.api.document import UID, Document, NamespacedName
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.node.dra.claims import (
+    AllocatedDevice,
     ClaimError,
     ClaimInfo,
     Device,
@@ -92,10 +93,19 @@ def test_a_claim_without_a_name_is_an_error(entry: Document, message: str) -> No
 OWNED = PodClaim("b", "c", owned=True)
 
 
+@pytest.mark.behaviour("SP-147")
+def test_devices_that_claims_share_are_not_the_claims_alone() -> None:
+    results = [{"driver": "d", "pool": "p", "device": "alone"}, {"driver": "d", "device": "admin", "adminAccess": True}]
+    allocation = {"devices": {"results": [*results, {"driver": "d", "device": "shared", "shareID": "s"}]}}
+    info = check_usable(pod(), OWNED, claim(status={"allocation": allocation}))
+    assert info.allocated == {AllocatedDevice("d", "p", "alone")}
+
+
 @pytest.mark.behaviour("SP-110")
 def test_a_usable_claim_names_its_drivers() -> None:
     info = check_usable(pod(), OWNED, claim())
-    assert info == ClaimInfo(UID("claim-uid"), NamespacedName("default", "c"), {"d1": (), "d2": ()})
+    alone = frozenset({AllocatedDevice("d1", "", ""), AllocatedDevice("d2", "", "")})
+    assert info == ClaimInfo(UID("claim-uid"), NamespacedName("default", "c"), {"d1": (), "d2": ()}, allocated=alone)
 
 
 NOT_OWNER = "ResourceClaim default/c was not created for pod default/p (pod is not owner)"
