@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Final
 
 from dray.api.defaults.other_groups import default_cdi_claim_status
@@ -88,6 +89,12 @@ RESOURCE_CLASSES: Final = ResourceDefinition(
     ),
 )
 
+
+def _state(claim: Document, _now: datetime) -> str:
+    phase: str = (claim.get("status") or {}).get("phase") or ""
+    return f"deleted,{phase}" if claim["metadata"].get("deletionTimestamp") else phase
+
+
 RESOURCE_CLAIMS: Final = ResourceDefinition(
     group=GROUP,
     resource="resourceclaims",
@@ -102,7 +109,7 @@ RESOURCE_CLAIMS: Final = ResourceDefinition(
         NAME,
         Column("ResourceClassName", "string", "The class of the claim.", text_cell("spec", "resourceClassName")),
         Column("AllocationMode", "string", "The allocation mode of the claim.", text_cell("spec", "allocationMode")),
-        Column("State", "string", "The allocation phase.", text_cell("status", "phase")),
+        Column("State", "string", "The allocation phase, and whether the claim is being deleted.", _state),
         AGE,
     ),
 )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
+from dray.api import classic_claims as classic
 from dray.api.document import NamespacedName
 from dray.api.persistent_volumes import claim_names, class_of, is_delayed, provisioner_of
 from dray.api.pod_claims import (
@@ -141,9 +142,21 @@ def _unusable(snapshot: Snapshot, claim: ResourceClaim, pod: Pod, now: datetime,
             Stage.CLAIM, f"waits for {name}, which is being deleted since {age(deleted, now)}: {why}", action
         )
     if generated and not is_for_pod(claim, pod):
-        text = f"cannot use {name}, which was not created for it"
-        return Verdict(Stage.CLAIM, text, "delete that claim, so that one is created for this Pod")
+        return _not_its_own(name)
     return _binding(claim, pod)
+
+
+def _not_its_own(name: str) -> Verdict:
+    text = f"cannot use {name}, which was not created for it"
+    return Verdict(Stage.CLAIM, text, "delete that claim, so that one is created for this Pod")
+
+
+def _classic_of_another(snapshot: Snapshot, pod: Pod, _now: datetime) -> Verdict | None:
+    for entry in snapshot.classic_entries(pod):
+        claim = snapshot.find_classic(pod.metadata.namespace or "", entry.claim_name)
+        if claim is not None and entry.generated and not entry.optional and not classic.is_for_pod(claim, pod):
+            return _not_its_own(f"classic claim {classic.label(claim)}")
+    return None
 
 
 def dead_users(snapshot: Snapshot, claim: ResourceClaim) -> Iterator[ResourceClaimConsumerReference]:
@@ -409,6 +422,7 @@ _CHECKS: Final[tuple[_Check, ...]] = (
     _waits_for_group,
     waits_for_victims,
     _unclaimed,
+    _classic_of_another,
     class_obstacle,
     _missing_volume_claim,
     _unbound_volume_claim,

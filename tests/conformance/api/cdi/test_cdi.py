@@ -331,6 +331,8 @@ def test_cells() -> None:
     obj = claim(allocated(), allocationMode="Delayed")
     cells = [column.cell(obj, NOW) for column in BY_NAME["resourceclaims"].columns]
     assert cells == ["c", "gpu", "Delayed", "Allocated", "<unknown>"]
+    obj["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert BY_NAME["resourceclaims"].columns[3].cell(obj, NOW) == "deleted,Allocated"
 
 
 @pytest.mark.behaviour("CL-17")

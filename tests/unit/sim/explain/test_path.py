@@ -18,6 +18,7 @@ from dray.sim.trial_cluster import TrialCluster, Unplaced
 from tests.unit.sim.cluster import (
     GPU,
     claim,
+    classic_claim,
     device,
     device_class,
     exactly,
@@ -578,3 +579,13 @@ def test_a_workload_that_does_not_exist() -> None:
         SnapshotError, match=r'deployments "wep" not found in namespace "team" \(did you mean "web"\?\)'
     ):
         said_of("deployment", *deployment(), name="wep")
+
+
+@pytest.mark.parametrize("owned", [True, False])
+def test_a_classic_claim_of_somebody_else_is_told_before_what_it_waits_for(owned: bool) -> None:
+    train: Any = pod("train")
+    train["spec"]["resourceClaims"] = [{"name": "gpu", "template": {"spec": {"resourceClassName": "acme"}}}]
+    own: Any = classic_claim("train-gpu")
+    own["metadata"]["ownerReferences"] = [{"uid": train["metadata"]["uid"] if owned else "another"}]
+    text = "cannot use classic claim team/train-gpu, which was not created for it"
+    assert said(train, own).startswith(text) is not owned
