@@ -99,6 +99,7 @@ def test_a_driver_that_refuses_every_node_is_asked_less_and_less() -> None:
             assert refused.total() - first.total() <= 12
             assert writes(cluster) - written <= 60
             message = await cluster.message("p", "has refused node")
+            assert message.count("resourceclaim") == 1
             assert "driver" in message
             assert f"n1 {refused['n1']} times" in message or f"n2 {refused['n2']} times" in message
 

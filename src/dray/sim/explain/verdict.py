@@ -15,7 +15,7 @@ from dray.sim.scheduler_messages import scheduler_message
 def pending_verdict(answer: Answer, pod: Pod, now: datetime) -> Verdict:
     """Return why a Pod that the scheduler looks at is pending, and the smallest change that was tested."""
     waiting = next((item for item in answer.classic if not item.summary.startswith("is allocated")), None)
-    if waiting is not None and not answer.fitting:
+    if waiting is not None and (not answer.fitting or scheduler_message(pod)):
         return Verdict(Stage.CLAIM, f"waits for classic claim {waiting.claim}, which {waiting.summary}")
     if not answer.nodes:
         return _without_nodes(answer)

@@ -24,6 +24,7 @@ from tests.unit.sim.cluster import (
     exactly,
     node,
     pod,
+    resource_class,
     resource_slice,
     template,
     waiting_pod,
@@ -589,3 +590,16 @@ def test_a_classic_claim_of_somebody_else_is_told_before_what_it_waits_for(owned
     own["metadata"]["ownerReferences"] = [{"uid": train["metadata"]["uid"] if owned else "another"}]
     text = "cannot use classic claim team/train-gpu, which was not created for it"
     assert said(train, own).startswith(text) is not owned
+
+
+def test_a_pod_that_fits_waits_for_its_classic_claim_if_the_scheduler_says_so() -> None:
+    train: Any = pod("train")
+    train["spec"]["resourceClaims"] = [{"name": "gpu", "template": {"spec": {"resourceClassName": "acme"}}}]
+    own: Any = classic_claim("train-gpu", scheduling={"scheduler": {"potentialNodes": ["node-a"]}})
+    own["metadata"]["ownerReferences"] = [{"uid": train["metadata"]["uid"]}]
+    cluster = [train, own, resource_class("acme")]
+    assert said(*cluster).startswith("fits on 1 of 1 nodes")
+    refused = "0/1 nodes are available: 1 resource driver has refused the node."
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": refused}
+    train["status"] = {"conditions": [condition]}
+    assert said(*cluster).startswith("waits for classic claim team/train-gpu, which is pending: ")

@@ -170,12 +170,14 @@ class ClassicResources:
         if self._tracker.is_meant_by_others(claim, pod):
             return unresolvable(f"resource claim {classic.label(claim)} is in the process of being allocated")
         if self._shared.refusals.is_paused(claim, self._handle.clock.monotonic()):
-            return unresolvable(self._refused(claim))
+            return _REFUSED
         return None
 
     def _refused(self, claim: ResourceClaim) -> str:
+        """Return which nodes the driver has refused; empty if none."""
+        nodes = self._shared.refusals.describe(claim)
         driver = self._driver_of(claim) or "of its class"
-        return f"resourceclaim {classic.label(claim)}: driver {driver} {self._shared.refusals.describe(claim)}"
+        return f"resourceclaim {classic.label(claim)}: driver {driver} {nodes}" if nodes else ""
 
     def _driver_of(self, claim: ResourceClaim) -> str:
         known = self._shared.classes.get(claim.spec.resource_class_name)
@@ -269,7 +271,7 @@ class ClassicResources:
                 return None, error(str(failure))
             # What is freed may suffice, so nothing is preempted in this attempt.
             return None, unresolvable(DEALLOCATING)
-        refused = [self._refused(item.claim) for item in own.needed if item.refused]
+        refused = [said for item in own.needed if not item.allocated and (said := self._refused(item.claim))]
         return None, unschedulable(UNRESERVED) if held else unschedulable(*_failures(own), *refused)
 
     # --- Preferring nodes. ---
