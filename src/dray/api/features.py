@@ -34,13 +34,15 @@ class FeatureGates:
     disabled: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        disabled = frozenset(name for name in GATES if not self.enabled(name))
+        states = {name: gate.at(self.release) for name, gate in GATES.items()}
+        defaults = {name: state is not None and state.default for name, state in states.items()}
+        disabled = frozenset(name for name, on in (defaults | dict(self.overrides)).items() if not on)
         object.__setattr__(self, "disabled", disabled)
 
     def enabled(self, name: str) -> bool:
         """Report whether the gate is enabled; the gate must exist."""
-        state = GATES[name].at(self.release)
-        return self.overrides.get(name, state is not None and state.default)
+        assert name in GATES
+        return name not in self.disabled
 
     def with_overrides(self, overrides: Mapping[str, bool]) -> FeatureGates:
         """Return the gates of the same release with some that are set otherwise."""

@@ -19,7 +19,7 @@ _SUFFIX_COUNT: Final = len(_SUFFIX_ALPHABET) ** _SUFFIX_LENGTH
 _SUFFIX_BITS: Final = _SUFFIX_COUNT.bit_length()
 _GENERATED_NAME_LENGTH_MAX: Final = 63
 # Set only by the server; dropped from objects to create.
-_SERVER_FIELDS: Final = ("selfLink", "deletionTimestamp", "deletionGracePeriodSeconds")
+_SERVER_FIELDS: Final = frozenset({"selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"})
 # Immutable: an update keeps the stored values.
 _KEPT_FIELDS: Final = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 _UUID_BITS: Final = 128
@@ -82,8 +82,8 @@ def prepare_new(
 
 def drop_server_fields(metadata: Document) -> None:
     """Remove what a new object cannot have, also if a webhook has added it."""
-    for field in _SERVER_FIELDS:
-        metadata.pop(field, None)
+    for field in _SERVER_FIELDS.intersection(metadata):
+        del metadata[field]
 
 
 def check_place(metadata: Document, endpoint: Endpoint, namespace: str, name: str) -> None:

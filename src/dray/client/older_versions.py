@@ -32,26 +32,14 @@ class OlderVersions:
 
     async def send(self, call: Call) -> Document:
         """Send a call; in the other version if its resource is not served in the first."""
-        return await (self._send(call) if _has_versions(call) else self._transport.send(call))
-
-    def stream(self, call: Call) -> AsyncIterator[WatchBatch]:
-        """Watch in the version in which the resource was listed."""
-        return self._transport.stream(_in_older_version(call) if self._is_older(call) else call)
-
-    async def close(self) -> None:
-        """Release what the transport holds."""
-        await self._transport.close()
-
-    async def _send(self, call: Call) -> Document:
-        known, other = call, _in_older_version(call)
-        if self._is_older(call):
-            known, other = other, known
+        known = _in_older_version(call) if self._is_older(call) else call
         try:
             return await self._transport.send(known)
         except APIError as error:
-            if not _is_path_missing(error):
+            if not _is_path_missing(error) or not _has_versions(call):
                 raise
             failure = error
+        other = _in_older_version(call) if known is call else call
         try:
             document = await self._transport.send(other)
         except APIError as error:
@@ -62,8 +50,19 @@ class OlderVersions:
         self._remember(other)
         return document
 
+    def stream(self, call: Call) -> AsyncIterator[WatchBatch]:
+        """Watch in the version in which the resource was listed."""
+        return self._transport.stream(_in_older_version(call) if self._is_older(call) else call)
+
+    async def close(self) -> None:
+        """Release what the transport holds."""
+        await self._transport.close()
+
     def _is_older(self, call: Call) -> bool:
-        return call.resource is not None and _has_versions(call) and call.resource.group_resource in self._older
+        # Of nearly all servers, none is.
+        if not self._older or not _has_versions(call):
+            return False
+        return call.resource is not None and call.resource.group_resource in self._older
 
     def _remember(self, served: Call) -> None:
         assert served.resource is not None

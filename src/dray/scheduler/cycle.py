@@ -14,7 +14,7 @@ where this one ended. The feasible nodes are scored. Kept and plain find the sam
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, MutableMapping, Sequence
-from itertools import chain, islice, repeat
+from itertools import chain, islice
 from typing import Final, TypeAlias
 
 import msgspec
@@ -36,7 +36,7 @@ from dray.scheduler.filter_result_cache import FilterResultCache
 from dray.scheduler.filter_runner import AttemptError, FilterRunner
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.profile import ActiveFilters, Filter, Profile, Scorer
-from dray.scheduler.score_cache import ScoreTables, positions_of
+from dray.scheduler.score_cache import ScoreTables, positions_of, sum_scores
 from dray.scheduler.timing import SAMPLE_EVERY_NODE
 
 # Kubernetes' adaptive percentage: 50 % less one for every 125 nodes, at least 5 %, and never fewer than 100 nodes.
@@ -164,29 +164,27 @@ class Cycle:
         nodes = NodesAt(snapshot, indices)
         run_pre_score(profile, state, nodes)
         cacheable, others, key = _scorers(profile, state)
-        by_plugin = {scorer.name: weighted_scores(scorer, state, nodes) for scorer in others}
-        summed = list(by_plugin.values())
+        computed = [weighted_scores(scorer, state, nodes) for scorer in others]
+        summed = [*computed]
+        table = self._tables.table(key)
         if cacheable:
 
-            def sum_of_cacheable(changed: Sequence[NodeInfo]) -> list[int]:
-                return sum_scores([weighted_scores(scorer, state, changed) for scorer in cacheable], len(changed))
+            def scores_of(changed: Sequence[NodeInfo]) -> list[list[int]]:
+                return [weighted_scores(scorer, state, changed) for scorer in cacheable]
 
-            summed.append(self._tables.table(key).scores(snapshot, indices, sum_of_cacheable))
+            summed.append(table.sums(snapshot, indices, scores_of))
         totals = sum_scores(summed, len(indices))
         if not self._records:
             return indices[totals.index(max(totals))], ()
+        names = [scorer.name for scorer in (*others, *cacheable)]
         best = highest_positions(totals, SCORED_NODES_MAX)
-        recorded = {name: [scores[position] for position in best] for name, scores in by_plugin.items()}
-        best_nodes = [snapshot.nodes[indices[position]] for position in best]
-        for scorer in cacheable:
-            # Of the cached scores only the sums are kept.
-            recorded[scorer.name] = weighted_scores(scorer, state, best_nodes)
-        by_node = zip(*recorded.values(), strict=True) if recorded else repeat(())
-        scores = [
-            NodeScore(node.name, totals[position], dict(zip(recorded, of_node, strict=True)))
-            for position, node, of_node in zip(best, best_nodes, by_node, strict=False)
-        ]
-        return indices[best[0]], tuple(scores)
+        recorded: list[NodeScore] = []
+        for position in best:
+            index = indices[position]
+            scores = (*(scores[position] for scores in computed), *table.of_plugins(index))
+            by_plugin = dict(zip(names, scores, strict=True))
+            recorded.append(NodeScore(snapshot.nodes[index].name, totals[position], by_plugin))
+        return indices[best[0]], tuple(recorded)
 
     # --- Searching. ---
 
@@ -426,11 +424,3 @@ def highest_positions(totals: Sequence[int], count: int) -> list[int]:
         if len(found) >= count:
             break
     return found
-
-
-def sum_scores(lists: Iterable[list[int]], count: int) -> list[int]:
-    """Return the sums of the plugins' scores for each of `count` nodes; a single list is returned as it is."""
-    totals: list[int] | None = None
-    for scores in lists:
-        totals = scores if totals is None else [one + other for one, other in zip(totals, scores, strict=True)]
-    return [0] * count if totals is None else totals

@@ -6,7 +6,7 @@ Many Pods are created from one template, and one placement changes one node.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import lru_cache
 from operator import itemgetter
 from typing import Final
@@ -38,39 +38,58 @@ def _at(values: Sequence[int], indices: Sequence[int]) -> list[int]:
     return list(itemgetter(*indices)(values)) if len(indices) > 1 else [values[index] for index in indices]
 
 
-class ScoreTable:
-    """The scores of nodes for one cache key."""
+def sum_scores(lists: Iterable[list[int]], count: int) -> list[int]:
+    """Return the sums of the plugins' scores for each of `count` nodes; a single list is returned as it is."""
+    totals: list[int] | None = None
+    for scores in lists:
+        totals = scores if totals is None else [one + other for one, other in zip(totals, scores, strict=True)]
+    return [0] * count if totals is None else totals
 
-    __slots__ = ("_scores", "_version")
+
+class ScoreTable:
+    """The scores of nodes for one cache key: those of each plugin, and their sums."""
+
+    __slots__ = ("_by_plugin", "_sums", "_version")
 
     def __init__(self) -> None:
         # By index; negative if not computed since the node changed. An array, because a Pod reads hundreds of them.
-        self._scores = array("q")
+        self._sums = array("q")
+        # Those of the plugins by index, where the sum is not negative; none before the first are computed.
+        self._by_plugin: list[array[int]] = []
         # Of the snapshot; no snapshot has version -1.
         self._version = -1
 
-    def scores(
-        self, snapshot: Snapshot, indices: Sequence[int], compute: Callable[[Sequence[NodeInfo]], list[int]]
+    def sums(
+        self, snapshot: Snapshot, indices: Sequence[int], compute: Callable[[Sequence[NodeInfo]], Sequence[list[int]]]
     ) -> list[int]:
-        """Return the scores of the nodes at these indices; missing ones are computed."""
+        """Return the sums for the nodes at these indices; `compute` returns the scores of each plugin for nodes."""
         self._drop_changed(snapshot)
-        scores = self._scores
-        found = _at(scores, indices)
+        found = _at(self._sums, indices)
         missing = positions_of(_MISSING, found)
         if missing:
-            computed = compute([snapshot.nodes[indices[position]] for position in missing])
-            for position, score in zip(missing, computed, strict=True):
-                found[position] = scores[indices[position]] = score
+            places = [indices[position] for position in missing]
+            computed = compute([snapshot.nodes[index] for index in places])
+            self._by_plugin = self._by_plugin or [array("q", self._sums) for _ in computed]
+            known = (*self._by_plugin, self._sums)
+            for kept, scores in zip(known, (*computed, sum_scores(computed, len(places))), strict=True):
+                for index, score in zip(places, scores, strict=True):
+                    kept[index] = score
+            for position, index in zip(missing, places, strict=True):
+                found[position] = self._sums[index]
         return found
+
+    def of_plugins(self, index: int) -> list[int]:
+        """Return the scores of each plugin for a node whose sum has been computed."""
+        return [scores[index] for scores in self._by_plugin]
 
     def _drop_changed(self, snapshot: Snapshot) -> None:
         changed = snapshot.indices_changed_since(self._version)
         if changed is None:
-            self._scores = array("q", (_MISSING,)) * len(snapshot)
+            self._sums, self._by_plugin = array("q", (_MISSING,)) * len(snapshot), []
         else:
-            scores = self._scores
+            sums = self._sums
             for index in changed:
-                scores[index] = _MISSING
+                sums[index] = _MISSING
         self._version = snapshot.version
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
+from collections.abc import Sequence
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from dray.api.types.core_v1 import Pod
 from dray.framework.cycle_state import CycleState
 from dray.framework.node_info import NodeInfo
 from dray.framework.pod_info import PodInfo
@@ -151,11 +152,14 @@ def test_remembered_scores_are_those_of_the_node_as_it_is(steps: list[tuple[str,
         cycle = CycleState(coming)
         cache.update_snapshot(snapshot)
         places = [place for place in range(len(snapshot)) if place != which]
-        for scorer in scorers:
-            table = tables.table((scorer.name, scorer.score_cache_key(cycle)))
-            compute = partial(scorer.score_all, cycle, coming.pod)
-            fresh = scorer.score_all(cycle, coming.pod, [snapshot.nodes[place] for place in places])
-            assert table.scores(snapshot, places, compute) == fresh
+
+        def score(nodes: Sequence[NodeInfo], cycle: CycleState = cycle, pod: Pod = coming.pod) -> list[list[int]]:
+            return [scorer.score_all(cycle, pod, nodes) for scorer in scorers]
+
+        table = tables.table(tuple(scorer.score_cache_key(cycle) for scorer in scorers))
+        fresh = list(zip(*score([snapshot.nodes[place] for place in places]), strict=True))
+        assert table.sums(snapshot, places, score) == [sum(scores) for scores in fresh]
+        assert [tuple(table.of_plugins(place)) for place in places] == fresh
         name = f"n{which}"
         if change == "pod" and cache.node(name) is not None:
             cache.assume(coming, name)

@@ -217,21 +217,22 @@ def selected_frames(
     They are the same object if the selector makes no difference, as most do most of the time: watches then share what
     is derived from the frames.
     """
-    pairs = zip(batch, unselected, strict=True)
-    frames = [found for event, frame in pairs if (found := _selected_frame(event, frame, matches, documents))]
-    return unselected if frames == unselected else frames
 
-
-def _selected_frame(
-    event: Event, unselected: WatchFrame, matches: Callable[[Document], bool], documents: DocumentCache
-) -> WatchFrame | None:
-    """Return the frame of the event for a watch with a selector; None if it does not match."""
-    deleted = event.type is EventType.DELETE
+    def matched(entry: Entry) -> bool:
+        return matches(documents.document(entry))
 
     def selects(entry: Entry) -> bool:
         # What a selector cannot read it does not select.
-        return bool(unless_malformed(lambda entry: matches(documents.document(entry)), entry))
+        return unless_malformed(matched, entry) or False
 
+    pairs = zip(batch, unselected, strict=True)
+    frames = [found for event, frame in pairs if (found := _selected_frame(event, frame, selects))]
+    return unselected if frames == unselected else frames
+
+
+def _selected_frame(event: Event, unselected: WatchFrame, selects: Callable[[Entry], bool]) -> WatchFrame | None:
+    """Return the frame of the event for a watch with a selector; None if it does not match."""
+    deleted = event.type is EventType.DELETE
     # The entry of a deletion is the last one before it.
     last_seen = event.entry if deleted else event.previous
     before = last_seen is not None and selects(last_seen)

@@ -47,9 +47,6 @@ class GatedFields:
     gate: str
     spec: tuple[FieldPaths, ...]
     status: tuple[FieldPaths, ...]
-    # The names as they are written in JSON text.
-    spec_names: tuple[bytes, ...]
-    status_names: tuple[bytes, ...]
 
 
 def _gated(gate: str, *paths: str) -> GatedFields:
@@ -64,7 +61,7 @@ def _gated(gate: str, *paths: str) -> GatedFields:
 def _gated_fields(gate: str, fields: Sequence[FieldPaths]) -> GatedFields:
     spec = tuple(field for field in fields if field.segments[0] == "spec")
     status = tuple(field for field in fields if field.segments[0] == "status")
-    return GatedFields(gate, spec, status, _quoted(spec), _quoted(status))
+    return GatedFields(gate, spec, status)
 
 
 def _of_template(fields: Sequence[GatedFields], *place: str) -> tuple[GatedFields, ...]:
@@ -75,11 +72,6 @@ def _of_template(fields: Sequence[GatedFields], *place: str) -> tuple[GatedField
         )
         for feature in fields
     )
-
-
-def _quoted(fields: Sequence[FieldPaths]) -> tuple[bytes, ...]:
-    names = frozenset[str]().union(*(paths.names for paths in fields))
-    return tuple(f'"{name}"'.encode() for name in sorted(names))
 
 
 _REQUESTS: Final = "spec.devices.requests[]"
@@ -173,24 +165,39 @@ CRON_JOB_FIELDS: Final = (
 )
 
 
-class _Disabled(NamedTuple):
-    """The features of a table whose gates are off."""
+class _DisabledPart(NamedTuple):
+    """The fields of spec or status whose gates are off."""
 
-    features: tuple[GatedFields, ...]
-    # Whether the text is searched first, because the fields are deep in the object.
-    spec_is_deep: bool
-    status_is_deep: bool
+    # With the fields that show that the stored object uses the feature.
+    features: tuple[tuple[GatedFields, Sequence[FieldPaths], Sequence[FieldPaths]], ...]
+    # Their names as they are written in JSON text, which is searched first; none if no field is deep in the object.
+    names: tuple[bytes, ...]
+
+    def may_be_in(self, part: Document | None) -> bool:
+        """Report whether a part may have one of the fields; nearly none has."""
+        text = json_text(part) if self.names else None
+        if text is not None:
+            return any(map(text.__contains__, self.names))
+        return bool(self.features)
 
 
 # One entry for each table and server.
 @lru_cache(maxsize=64)
-def _disabled(fields: tuple[GatedFields, ...], disabled: frozenset[str]) -> _Disabled:
-    features = tuple(feature for feature in fields if feature.gate in disabled)
-    return _Disabled(
-        features,
-        any(len(paths.segments) > 1 for feature in features for paths in feature.spec),
-        any(len(paths.segments) > 1 for feature in features for paths in feature.status),
-    )
+def _disabled(fields: tuple[GatedFields, ...], disabled: frozenset[str]) -> tuple[_DisabledPart, _DisabledPart]:
+    """Return the disabled fields of the spec and of the status."""
+    features = [feature for feature in fields if feature.gate in disabled]
+    spec = [(feature, feature.spec, feature.spec) for feature in features if feature.spec]
+    status = [(feature, feature.status, feature.spec + feature.status) for feature in features if feature.status]
+    return _disabled_part(spec), _disabled_part(status)
+
+
+def _disabled_part(
+    features: Sequence[tuple[GatedFields, Sequence[FieldPaths], Sequence[FieldPaths]]],
+) -> _DisabledPart:
+    fields = [paths for _, own, _ in features for paths in own]
+    is_deep = any(len(paths.segments) > 1 for paths in fields)
+    names = sorted({name for paths in fields for name in paths.names}) if is_deep else ()
+    return _DisabledPart(tuple(features), tuple(f'"{name}"'.encode() for name in names))
 
 
 def drop_disabled_fields(
@@ -200,31 +207,24 @@ def drop_disabled_fields(
 
     Returns what to tell the client.
     """
-    disabled, texts = _disabled(fields, gates.disabled), list[str]()
-    text = json_text(obj.get("spec")) if disabled.spec_is_deep else None
-    for feature in disabled.features:
-        if feature.spec and _may_have(feature.spec_names, text):
-            dropped = _drop_unused(feature.spec, obj, feature.spec, old)
-            texts += [f"{path}: dropped, because the feature gate {feature.gate} is disabled" for path in dropped]
-    return texts
+    part, _ = _disabled(fields, gates.disabled)
+    if not part.may_be_in(obj.get("spec")):
+        return []
+    return [
+        f"{path}: dropped, because the feature gate {feature.gate} is disabled"
+        for feature, own, using in part.features
+        for path in _drop_unused(own, obj, using, old)
+    ]
 
 
 def drop_disabled_status_fields(
     fields: tuple[GatedFields, ...], obj: Document, old: Document, gates: FeatureGates
 ) -> None:
     """Drop the status's fields of disabled features that the stored object, spec or status, does not use."""
-    disabled = _disabled(fields, gates.disabled)
-    text = json_text(obj.get("status")) if disabled.status_is_deep else None
-    for feature in disabled.features:
-        if feature.status and _may_have(feature.status_names, text):
-            _drop_unused(feature.status, obj, feature.spec + feature.status, old)
-
-
-def _may_have(names: Sequence[bytes], text: bytes | None) -> bool:
-    """Report whether a text has one of the names; nearly none has, and it is searched faster than the object."""
-    if text is None:
-        return True
-    return any(name in text for name in names)
+    _, part = _disabled(fields, gates.disabled)
+    if part.may_be_in(obj.get("status")):
+        for _, own, using in part.features:
+            _drop_unused(own, obj, using, old)
 
 
 def _drop_unused(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -56,8 +55,7 @@ def _keep_groups(_user: ResourceClaimConsumerReference) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class PodPlan:
+class PodPlan(msgspec.Struct, frozen=True):
     """The writes for one Pod."""
 
     # Entry -> claim to create.

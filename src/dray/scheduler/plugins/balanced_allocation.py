@@ -10,7 +10,7 @@ from dray.api.types.core_v1 import Pod
 from dray.framework.cycle_state import CycleState
 from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import SCORE_MAX
-from dray.framework.resources import CPU, EPHEMERAL_STORAGE, MEMORY, Resources
+from dray.framework.resources import CPU, EPHEMERAL_STORAGE, MEMORY
 from dray.framework.status import SKIP, SUCCESS, Status
 from dray.scheduler.handle import Handle
 from dray.scheduler.plugins.arguments import Arguments
@@ -60,14 +60,16 @@ class BalancedAllocation:
                 return SUCCESS
         return SKIP
 
-    def score(self, state: CycleState, _pod: Pod, node: NodeInfo) -> int:
+    def score(self, state: CycleState, pod: Pod, node: NodeInfo) -> int:
         """Return more than 75 if the node is more balanced with the Pod, less if it is less balanced."""
-        return self._score(state.pod_info.requests, node)
+        return self.score_all(state, pod, (node,))[0]
 
     def score_all(self, state: CycleState, _pod: Pod, nodes: Sequence[NodeInfo]) -> list[int]:
         """Score all nodes."""
-        wanted = state.pod_info.requests
-        return [self._score(wanted, node) for node in nodes]
+        requests = state.pod_info.requests
+        asked = [(name, requests.amount(name)) for name in self._resources]
+        counted = [(name, amount) for name, amount in asked if amount or name in _ALWAYS]
+        return [self._score(counted, node) for node in nodes]
 
     def score_cache_key(self, state: CycleState) -> Hashable | None:
         """Return the requests; None if devices count, since they are allocated without a change of the node."""
@@ -75,21 +77,18 @@ class BalancedAllocation:
             return None
         return state.pod_info.requests
 
-    def _score(self, wanted: Resources, node: NodeInfo) -> int:
+    def _score(self, requests: Sequence[tuple[str, int]], node: NodeInfo) -> int:
         before: list[float] = []
         after: list[float] = []
-        for name in self._resources:
-            asked = wanted.amount(name)
-            if not asked and name not in _ALWAYS:
-                continue
+        for name, asked in requests:
             used, total = node.requested.amount(name), node.allocatable.amount(name)
             if not total:
                 taken, total = self._extended_resources.device_usage(node, name)
                 used += taken
             if total:
                 # An overcommitted resource counts as full.
-                before.append(min(used / total, 1.0))
-                after.append(min((used + asked) / total, 1.0))
+                before.append(used / total if used < total else 1.0)
+                after.append((used + asked) / total if used + asked < total else 1.0)
         return _HALF + (_HALF + _balance(after) - _balance(before)) // 2
 
 
