@@ -72,6 +72,8 @@ EVENTS: dict[str, Sequence[Row]] = {
             "a device plugin and a driver provide the same resource on one node", is_extension=True),
         Row("DeviceAllocatedTwice", W, "ResourceClaim", "scheduler/plugins/dynamic_resources",
             "another claim has the same device: two schedulers allocate it on a kube-apiserver", is_extension=True),
+        Row("ExtendedResourceClaimNotDeleted", W, "ResourceClaim", "scheduler/plugins/dynamic_resources",
+            "the claim poses as that of a Pod's extended resources, and others use it", is_extension=True),
         Row("ResourceClaimNotAvailable", N, "Pod", "scheduler/plugins/classic_resources",
             "the Pod is bound without an optional classic claim", is_extension=True),
     ),

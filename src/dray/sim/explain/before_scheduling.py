@@ -20,6 +20,10 @@ from dray.api.pod_claims import (
 from dray.api.timestamps import age
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimConsumerReference, ResourceClaimSpec
+from dray.scheduler.plugins.dynamic_resources.extended_resources import (
+    is_extended_resource_claim_of,
+    is_used_by_others,
+)
 from dray.sim.claims import selected_node
 from dray.sim.explain.answers import Stage, Verdict
 from dray.sim.explain.claim_quota import ClaimQuotas
@@ -144,6 +148,20 @@ def _unusable(snapshot: Snapshot, claim: ResourceClaim, pod: Pod, now: datetime,
     if generated and not is_for_pod(claim, pod):
         return _not_its_own(name)
     return _binding(claim, pod)
+
+
+def _posing(snapshot: Snapshot, pod: Pod, _now: datetime) -> Verdict | None:
+    """Return a claim that is annotated as that of the Pod's extended resources, and that others use."""
+    containers = (*pod.spec.init_containers, *pod.spec.containers)
+    asks = any("/" in name for container in containers for name in container.resources.requests)
+    for claim in snapshot.claims if asks else ():
+        if is_extended_resource_claim_of(claim, pod) and is_used_by_others(claim, pod):
+            name, users = f"claim {claim.metadata.namespace}/{claim.metadata.name}", claim.status.reserved_for
+            text = (
+                f"waits until {name} is no longer annotated as its own: used by {listed([user.name for user in users])}"
+            )
+            return Verdict(Stage.CLAIM, text, "remove its annotation and the owner reference to this Pod")
+    return None
 
 
 def _not_its_own(name: str) -> Verdict:
@@ -423,6 +441,7 @@ _CHECKS: Final[tuple[_Check, ...]] = (
     waits_for_victims,
     _unclaimed,
     _classic_of_another,
+    _posing,
     class_obstacle,
     _missing_volume_claim,
     _unbound_volume_claim,

@@ -22,6 +22,7 @@ from dray.framework.node_info import NodeInfo
 from dray.framework.pod_info import PodInfo
 from dray.framework.status import Code
 from dray.scheduler.plugins.balanced_allocation import BalancedAllocation
+from dray.scheduler.plugins.dynamic_resources.extended_claim_writer import NOT_THE_PODS
 from dray.scheduler.plugins.dynamic_resources.extended_resources import claim_name, is_extended_resource_claim_of
 from dray.scheduler.plugins.node_resources_fit import NodeResourcesFit
 from tests.conformance.scheduler.dynamic_resources.bench import (
@@ -623,6 +624,8 @@ async def test_a_claim_that_somebody_else_uses_is_not_deleted() -> None:
         _, rejection = await cluster.plugin.post_filter(attempt.state, attempt.pod, statuses)
         text = f"claim {TEAM}/{used.metadata.name} is annotated as the pod's, and others use it"
         assert (rejection.code, rejection.message) == (UNRESOLVABLE, text)
+        told = f"annotated as the claim of pod {TEAM}/pod, which does not use it; it is not deleted, since others do"
+        assert cluster.recorded.claim_events == [(used.metadata.name, NOT_THE_PODS, told)]
         [after] = await extended_claims(cluster)
         assert (after.metadata.finalizers, after.status) == (used.metadata.finalizers, used.status)
 

@@ -603,3 +603,14 @@ def test_a_pod_that_fits_waits_for_its_classic_claim_if_the_scheduler_says_so() 
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": refused}
     train["status"] = {"conditions": [condition]}
     assert said(*cluster).startswith("waits for classic claim team/train-gpu, which is pending: ")
+
+
+@pytest.mark.behaviour("XR-16")
+def test_a_claim_that_poses_as_that_of_a_pods_extended_resources_is_named() -> None:
+    train: Any = pod("train")
+    train["spec"]["containers"][0]["resources"] = {"requests": {"example.com/gpu": "1"}}
+    posing: Any = claim("posing", f"{GPU}/node-a/gpu-0", pods=("other",))
+    posing["metadata"]["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
+    posing["metadata"]["ownerReferences"] = [{"uid": train["metadata"]["uid"], "controller": True}]
+    text = "waits until claim team/posing is no longer annotated as its own: used by other"
+    assert said(train, posing).startswith(text)

@@ -20,6 +20,7 @@ from dray.api.types.core_v1 import Pod, PodExtendedResourceClaimStatus
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.client.claim_metrics import ClaimCreates
 from dray.client.errors import ignore_not_found
+from dray.client.event_recorder import WARNING
 from dray.client.interface import DeleteOptions, Patch, PatchType, WriteOptions
 from dray.client.resources import PODS, RESOURCE_CLAIMS
 from dray.lib.lru import LRUSet
@@ -42,6 +43,8 @@ T = TypeVar("T")
 NAMES_MAX: Final = 3
 # Pods whose status write has an unknown result: few, and evicting one costs a read.
 UNCERTAIN_MAX: Final = 10_000
+# The reason of the event of a claim that only poses as that of a Pod.
+NOT_THE_PODS: Final = "ExtendedResourceClaimNotDeleted"
 
 _STATUS: Final = WriteOptions(subresource="status")
 _DROPPED: Final = (
@@ -54,6 +57,7 @@ class ExtendedClaimWriter:
 
     def __init__(self, handle: Handle, tracker: ClaimTracker, writer: ClaimWriter) -> None:
         self._client = handle.client
+        self._record = handle.record_claim
         self._clock = handle.clock
         self._tracker = tracker
         self._writer = writer
@@ -180,6 +184,11 @@ class ExtendedClaimWriter:
         )
         if current is not None and is_extended_resource_claim_of(current, pod):
             if is_used_by_others(current, pod):
+                name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+                told = (
+                    f"annotated as the claim of pod {name}, which does not use it; it is not deleted, since others do"
+                )
+                self._record(current, WARNING, NOT_THE_PODS, told)
                 raise ClaimChangedError(f"claim {claim_label(current)} is annotated as the pod's, and others use it")
             await self._delete(current)
         # The informer may have observed its creation and deletion before the response arrived.
