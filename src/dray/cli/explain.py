@@ -95,22 +95,27 @@ def _print_decision(arguments: argparse.Namespace) -> int:
 
 
 def _explain(snapshot: Snapshot, arguments: argparse.Namespace) -> Answer:
-    # Imported after parsing: it pulls in the API server and the scheduler, which --help does not need.
-    from dray.sim.explain.explainer import explain, explain_workload
-    from dray.sim.explain.pod_group_explainer import explain_member
-
     names = [node.metadata.name or "" for node in snapshot.nodes]
     if arguments.node and arguments.node not in names:
         raise SnapshotError(f'nodes "{arguments.node}" not found{did_you_mean(arguments.node, names)}')
     key, now = NamespacedName(arguments.namespace, arguments.name), SystemClock().now()
     if arguments.kind in WORKLOADS:
         workload = find_workload(snapshot, arguments.kind, key)
+        # Imported when there is something to explain: it pulls in the scheduler.
+        from dray.sim.explain.explainer import explain_workload
+
         return explain_workload(snapshot, workload, now, gates=arguments.feature_gates)
     if arguments.kind in _GROUPS:
         return _explain_group(snapshot, arguments.kind, key, now, arguments.feature_gates)
     subject = _SUBJECTS[arguments.kind](snapshot, key)
+    from dray.sim.explain.explainer import explain
+
     answer = explain(snapshot, subject, now, node=arguments.node, gates=arguments.feature_gates)
-    return answer if arguments.kind != "pod" else explain_member(snapshot, answer, now, gates=arguments.feature_gates)
+    if arguments.kind != "pod" or not snapshot.documents.get("PodGroup"):
+        return answer
+    from dray.sim.explain.pod_group_explainer import explain_member
+
+    return explain_member(snapshot, answer, now, gates=arguments.feature_gates)
 
 
 def _explain_group(snapshot: Snapshot, kind: str, key: NamespacedName, now: datetime, gates: FeatureGates) -> Answer:

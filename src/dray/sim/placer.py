@@ -174,8 +174,8 @@ class Placer:
         self.informers = LocalInformers(clock)
         self.snapshot = Snapshot()
         self._cache = Cache()
-        self._nominations = Nominations()
-        self._cycle = Cycle(self.snapshot, self._nominations)
+        self.nominations = Nominations()
+        self._cycle = Cycle(self.snapshot, self.nominations)
         handle = Handle(
             cast("Client", None),
             self.informers,
@@ -193,6 +193,7 @@ class Placer:
             replace(given, multi_point=enabled), {**factories, only.name: lambda _args, _handle: only}, handle
         )
         self.devices = device_state_of(handle)
+        self.pod_groups = handle.pod_groups
         self.informers.informer(NODES).add_handler(self._node_changed)
         self._placed: dict[str, PlacedPod] = {}
         self._shared: dict[NamespacedName, _SharedClaim] = {}

@@ -13,13 +13,15 @@ from typing import Any, Final
 
 import msgspec
 
-from dray.api.codec import from_document
+from dray.api.codec import from_document, to_document
 from dray.api.document import Document, NamespacedName
 from dray.api.features import FeatureGates
+from dray.api.field_errors import aggregate
 from dray.api.pod_claims import POD_CLAIM_NAME_ANNOTATION, PodClaim, is_owned_by_pod, is_pod_done, pod_claims
 from dray.api.types.apps_v1 import ReplicaSet
 from dray.api.types.core_v1 import Node, Pod, PodResourceClaimStatus, PodStatus, Taint
 from dray.api.types.resource_v1 import ResourceClaim, ResourceClaimStatus, ResourceClaimTemplate, ResourceSlice
+from dray.api.types.scheduling_v1beta1 import PodGroup
 from dray.client.interface import Resource
 from dray.client.objects import key_of
 from dray.client.resources import (
@@ -31,6 +33,7 @@ from dray.client.resources import (
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PERSISTENT_VOLUMES,
+    PODS,
     REPLICA_SETS,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
@@ -39,6 +42,7 @@ from dray.client.resources import (
     STORAGE_CLASSES,
 )
 from dray.controllers.resource_claim.plan import make_claim
+from dray.framework.pod_info import PodInfo
 from dray.scheduler.config import ProfileConfig
 from dray.scheduler.filter_runner import AttemptError
 from dray.scheduler.plugins.dynamic_resources.extended_resources import is_extended_resource_claim
@@ -222,6 +226,40 @@ class TrialCluster:
         statuses = tuple(PodResourceClaimStatus(name=name, resource_claim_name=claim) for name, claim in named.items())
         return TrialPod(_pending(pod, statuses), tuple(_unallocated(claim) for claim in created))
 
+    def observe(self, pod: Pod) -> TrialPod:
+        """Let the scheduler know what else waits, and return a waiting Pod: to explain it, not to place others.
+
+        Other Pods that wait keep what their claims have, and nodes that they are nominated to.
+        """
+        own = [claim for claim in self.snapshot.claims if is_owned_by_pod(claim, pod)]
+        known, of_pod = self.placer.informers.informer(RESOURCE_CLAIMS).lister, {key_of(claim) for claim in own}
+        for claim in self.snapshot.claims:
+            if key_of(claim) not in of_pod and known.get_key(key_of(claim)) is None:
+                self.placer.put(RESOURCE_CLAIMS, claim)
+        for document in self.snapshot.documents.get("PodGroup", ()):
+            group = from_document(PodGroup, document)
+            self.placer.pod_groups.set(key_of(group), group)
+        for other in self.snapshot.pods:
+            if not is_pod_done(other):
+                self.placer.pod_groups.add_pod(other)
+                if not other.spec.node_name and other is not pod:
+                    self._nominate(other)
+        return self.prepare(pod, own)
+
+    def _nominate(self, pod: Pod) -> None:
+        """Let others leave room for a waiting Pod where it is nominated."""
+        node_name = pod.status.nominated_node_name
+        if not node_name:
+            return
+        try:
+            waiting = self.prepare(pod)
+        except SnapshotError:
+            waiting = TrialPod(pod)
+        for claim in waiting.claims:
+            self.placer.put(RESOURCE_CLAIMS, claim)
+        self.placer.put(PODS, waiting.pod)
+        self.placer.nominations.set(PodInfo(waiting.pod), node_name)
+
     def _created(self, pod: Pod, entry: PodClaim) -> ResourceClaim:
         template: ResourceClaimTemplate | None = self._templates.get(
             NamespacedName(pod.metadata.namespace or "", entry.template)
@@ -229,6 +267,8 @@ class TrialCluster:
         claim = make_claim(pod, entry, template, self._gates)
         if not isinstance(claim, ResourceClaim):
             raise SnapshotError(f"pod {key_of(pod)}: {claim.message}")
+        if template is not None and not template.metadata.uid and (errors := _errors_of(claim, self._gates)):
+            raise SnapshotError(errors)
         name = f"{pod.metadata.name}-{entry.entry}-trial"
         uid = f"{pod.metadata.uid}-{entry.entry}"
         return replace(claim, metadata=replace(claim.metadata, name=name, generate_name=None, uid=uid))
@@ -359,6 +399,16 @@ def _devices(claims: Sequence[ResourceClaim]) -> Iterator[str]:
         if claim.status.allocation is not None:
             for result in claim.status.allocation.devices.results:
                 yield f"{result.driver}/{result.pool}/{result.device}"
+
+
+def _errors_of(claim: ResourceClaim, gates: FeatureGates) -> str:
+    """Return why a server would refuse the claim of a template that no server has checked yet."""
+    # Imported on use: what a cluster serves was checked when it was created.
+    from dray.api.validation.resource_claim import validate_claim
+    from dray.apiserver.registry.resource.group import compilers
+
+    errors = validate_claim(to_document(claim), compilers(gates))
+    return aggregate(errors) if errors else ""
 
 
 def _pending(pod: Pod, statuses: tuple[PodResourceClaimStatus, ...]) -> Pod:

@@ -1,26 +1,26 @@
 """Explains a Pod, claim or workload: what stops it on its path, and if that is the scheduler, why no node fits.
 
-For the scheduler's part, a replica runs until the claims of the Pod exist; then all filters run on all nodes.
+For the scheduler's part, all filters run on all nodes, in a trial cluster in which the claims of the Pod exist.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from dray.allocator import Allocator
+from dray.api.codec import from_document
 from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
 from dray.api.types.core_v1 import Pod
-from dray.client.resources import EVENTS, PODS, RESOURCE_CLAIMS
-from dray.framework.snapshot import Snapshot as NodeSnapshot
-from dray.scheduler.config import SchedulerConfig
-from dray.scheduler.plugins.dynamic_resources.device_state import device_state_of
-from dray.scheduler.preemption.budget_cache import BudgetCache
+from dray.api.types.policy_v1 import PodDisruptionBudget
+from dray.api.types.resource_v1 import ResourceClaim
+from dray.client.objects import key_of
+from dray.client.resources import RESOURCE_CLAIMS
+from dray.scheduler.preemption.budget_cache import budget_of
 from dray.sim.explain.answers import Answer, Change, Size, Stage, Standing, Verdict, Victims
 from dray.sim.explain.before_scheduling import (
-    CLAIM_FAILED,
     claim_obstacle,
     obstacle_before_scheduling,
     refused_claim,
@@ -29,15 +29,11 @@ from dray.sim.explain.before_scheduling import (
 )
 from dray.sim.explain.claim_changes import claim_changes
 from dray.sim.explain.cluster_changes import Surroundings, cluster_changes
-from dray.sim.explain.events import events_of, newest
 from dray.sim.explain.filters import Filters, nodes_that_fit, nodes_with_devices
 from dray.sim.explain.holders import holders
-from dray.sim.explain.joint_hint import joint_notes
 from dray.sim.explain.name_hints import dropped_node_labels, name_hints
 from dray.sim.explain.on_node import placed_verdict
 from dray.sim.explain.pending_pods import with_nodes
-from dray.sim.explain.pod_group_explainer import explain_member
-from dray.sim.explain.refusals import refusal
 from dray.sim.explain.scores import node_scores
 from dray.sim.explain.selector_hints import HintFinder
 from dray.sim.explain.subject import PROBE_NAME, Subject, before, given, pod_subject
@@ -45,13 +41,11 @@ from dray.sim.explain.verdict import claim_verdict, pending_verdict
 from dray.sim.explain.victims import PreemptionDryRun
 from dray.sim.explain.workload import Workload, pod_to_explain, workload_verdict
 from dray.sim.notes import DEFAULT_SCHEDULER_NAME, notes_on
-from dray.sim.replica.virtual_time import run_virtually
+from dray.sim.replica.group_gates import GROUP_KINDS, with_groups
 from dray.sim.scheduler_profiles import configured_profiles, evaluated_profiles, profiles_of
-from dray.sim.snapshot import Snapshot
+from dray.sim.snapshot import Snapshot, SnapshotError
+from dray.sim.trial_cluster import TrialCluster
 from dray.sim.usable_nodes import with_condition_taints
-
-if TYPE_CHECKING:
-    from dray.sim.replica.cluster import Replica
 
 # Longer lists are not useful.
 CHANGES_MAX: Final = 8
@@ -93,6 +87,9 @@ def explain(snapshot: Snapshot, subject: Subject, now: datetime, *, node: str = 
         return replace(_bare(subject), verdict=stopped, notes=snapshot.hidden)
     answer = _evaluated(question, subject)
     if pod is not None and pod.spec.scheduling_group is not None and subject.standing is Standing.PENDING:
+        # Imported on use: few Pods are in groups, and the planner takes longer to import than most answers.
+        from dray.sim.explain.joint_hint import joint_notes
+
         answer = replace(answer, notes=(*answer.notes, *joint_notes(snapshot, pod, gates)))
     return replace(answer, verdict=_verdict(answer, question, subject, pod, obstacle))
 
@@ -111,7 +108,11 @@ def explain_workload(snapshot: Snapshot, workload: Workload, now: datetime, *, g
         ready = Verdict(Stage.RUNNING, text)
         return Answer(workload.kind, key.namespace, key.name, Standing.PLACED, verdict=ready, notes=snapshot.hidden)
     answer = explain(snapshot, pod_subject(snapshot, pod_key), now, gates=gates)
-    answer = explain_member(snapshot, answer, now, gates=gates)
+    if snapshot.documents.get("PodGroup"):
+        # Imported on use: it pulls in the whole scheduler.
+        from dray.sim.explain.pod_group_explainer import explain_member
+
+        answer = explain_member(snapshot, answer, now, gates=gates)
     assert answer.verdict is not None, "every Pod has a verdict"
     text = f"has {workload.ready} of {workload.wanted} Pods ready: pod {pod_key.name} {answer.verdict.text}"
     verdict = replace(answer.verdict, text=text, action=_action_for_all(snapshot, workload, answer.verdict, now))
@@ -171,106 +172,114 @@ def _evaluated(question: Question, subject: Subject) -> Answer:
 
     The scheduler tries the devices that a claim of a pending Pod has before it gives them back and looks for others.
     """
-    answer = run_virtually(_explain(question, subject))
-    if answer.fitting or not subject.held or subject.standing is not Standing.PENDING:
-        return answer
-    as_allocated = run_virtually(_explain(question, replace(subject, held=())))
-    return as_allocated if as_allocated.fitting else answer
-
-
-async def _explain(question: Question, subject: Subject) -> Answer:
-    # Imported lazily: many answers need no replica, and the API server in it is slow to import.
-    from dray.sim.replica.cluster import CLAIM_SECONDS, Options, pass_time, running
-
     snapshot = question.snapshot
-    options = Options(question.gates, SchedulerConfig(profiles=profiles_of(snapshot)), schedules=False)
-    async with running(before(snapshot, subject), question.now, options) as replica:
-        await pass_time(CLAIM_SECONDS)
-        pod = await replica.client.get(PODS, subject.pod.name, subject.pod.namespace)
-        notes = (*snapshot.hidden, *notes_on(snapshot, (pod,), evaluated_profiles(snapshot)))
-        answer = _answer(replica, question, subject, pod)
-        if answer.scores and not configured_profiles(snapshot):
-            notes = (*notes, _DEFAULT_SCORES)
-        answer = replace(answer, notes=notes)
-        refused = "" if answer.nodes else await _refused_claim(replica, pod)
-        return replace(answer, obstacle=refused) if refused else answer
+    trial = _Trial(question, subject)
+    if trial.refusal:
+        return replace(_bare(subject), obstacle=trial.refusal, notes=snapshot.hidden)
+    answer = trial.answer()
+    if not answer.fitting and subject.held and subject.standing is Standing.PENDING:
+        as_allocated = trial.answer(subject.held)
+        answer = as_allocated if as_allocated.fitting else answer
+    notes = (*snapshot.hidden, *notes_on(snapshot, (trial.pod,), evaluated_profiles(snapshot)))
+    if answer.scores and not configured_profiles(snapshot):
+        notes = (*notes, _DEFAULT_SCORES)
+    return replace(answer, notes=notes)
 
 
-async def _refused_claim(replica: Replica, pod: Pod) -> str:
-    """Return why no claim could be created from the Pod's template; empty if it could."""
-    namespace = pod.metadata.namespace or ""
-    page = await replica.client.list(EVENTS, namespace)
-    events = Snapshot({"Event": page.items})
-    failed = newest(events_of(events, "Pod", namespace, pod.metadata.name or ""), CLAIM_FAILED)
-    return "" if failed is None else f"its claim cannot be created: {refusal(events, namespace, failed.message).text}"
+class _Trial:
+    """The cluster as the scheduler observes it, with the Pod of a subject as it was before it had a node."""
 
+    def __init__(self, question: Question, subject: Subject) -> None:
+        snapshot = before(question.snapshot, subject)
+        pod = _find_pod(snapshot, subject.pod)
+        assert pod is not None, "a Pod that is explained exists"
+        documents = (item for kind in GROUP_KINDS for item in snapshot.documents.get(kind, ()))
+        profiles = {profile.scheduler_name: profile for profile in profiles_of(question.snapshot)}
+        profile = profiles[pod.spec.scheduler_name or DEFAULT_SCHEDULER_NAME]
+        self._question, self._subject = question, subject
+        # Why the Pod has no claim; empty if it has all.
+        self.refusal = ""
+        self._claims: tuple[ResourceClaim, ...] = ()
+        self.pod = pod
+        self._cluster = TrialCluster(snapshot, profile, with_groups(question.gates, documents))
+        try:
+            observed = self._cluster.observe(pod)
+        except SnapshotError as error:
+            self.refusal = f"its claim cannot be created: {error}"
+        else:
+            self.pod, self._claims = observed.pod, observed.claims
 
-def _answer(replica: Replica, question: Question, subject: Subject, pod: Pod) -> Answer:
-    scheduler = replica.scheduler
-    nodes = scheduler.handle.snapshot
-    scheduler.cache.update_snapshot(nodes)
-    allocator = device_state_of(scheduler.handle).allocator
-    profile = scheduler.profiles[pod.spec.scheduler_name or DEFAULT_SCHEDULER_NAME]
-    detailed = question.node or subject.node
-    nominations = scheduler.handle.nominations
-    filters = Filters(profile, nodes, allocator, pod, detailed=detailed, nominations=nominations)
-    answers = filters.answers() if filters.evaluates_nodes else ()
-    bare = replace(_bare(subject), given=given(subject, answers), classic=subject.classic)
-    answer = with_nodes(bare, filters, answers, question.snapshot, pod)
-    if subject.standing is Standing.PLACED and subject.kind == "pod" and answer.fitting > 1:
-        feasible = {item.node for item in answers if item.fits}
-        infos = [node for node in nodes if node.name in feasible]
-        return replace(answer, scores=node_scores(profile, filters, infos, subject.node))
-    if answer.fitting or not answers or subject.standing is not Standing.PENDING:
-        return answer
-    return _advised(answer, replica, question, filters, pod)
+    def answer(self, held: Sequence[ResourceClaim] = ()) -> Answer:
+        """Return the answer, with these claims of the Pod allocated."""
+        placer = self._cluster.placer
+        allocated = {key_of(claim): claim for claim in held}
+        own = [allocated.pop(key_of(claim), claim) for claim in self._claims]
+        for claim in allocated.values():
+            placer.put(RESOURCE_CLAIMS, claim)
+        with placer.waiting(self.pod, own):
+            return self._evaluate()
 
+    def _evaluate(self) -> Answer:
+        placer, pod, subject, snapshot = self._cluster.placer, self.pod, self._subject, self._question.snapshot
+        filters = self._filters(pod, detailed=self._question.node or subject.node)
+        answers = filters.answers() if filters.evaluates_nodes else ()
+        bare = replace(_bare(subject), given=given(subject, answers), classic=subject.classic)
+        answer = with_nodes(bare, filters, answers, snapshot, pod)
+        if subject.standing is Standing.PLACED and subject.kind == "pod" and answer.fitting > 1:
+            feasible = {item.node for item in answers if item.fits}
+            infos = [node for node in placer.snapshot if node.name in feasible]
+            return replace(answer, scores=node_scores(placer.profile, filters, infos, subject.node))
+        if answer.fitting or not answers or subject.standing is not Standing.PENDING:
+            return answer
+        return self._advised(answer, filters)
 
-def _advised(answer: Answer, replica: Replica, question: Question, filters: Filters, pod: Pod) -> Answer:
-    """Return the answer with hints, tested changes, and the Pods that a higher priority would evict."""
-    scheduler = replica.scheduler
-    nodes, allocator = scheduler.handle.snapshot, device_state_of(scheduler.handle).allocator
-    finder = HintFinder(question.snapshot)
-    hints = finder.hints(filters.pending)
-    profile = scheduler.profiles[pod.spec.scheduler_name or DEFAULT_SCHEDULER_NAME]
-    names = tuple(name_hints(question.snapshot, pod))
-    claims = scheduler.handle.informers.informer(RESOURCE_CLAIMS).lister.list()
-    allocated = [claim for claim in claims if claim.status.allocation is not None]
-    cluster = Surroundings(filters, nodes, allocator, allocated, pod, question.now)
-    changes = list(cluster_changes(cluster, answer.nodes))
-    if filters.pending:
-        accepted = filters.accepted_by_other_plugins()
-        changes += claim_changes(
-            filters.pending,
-            answer.nodes,
-            hints,
-            finder.catalogue,
-            allocator.inventory.taint_rules.rules,
-            lambda c: nodes_with_devices(allocator, accepted, c),
+    def _filters(self, pod: Pod, *, detailed: str = "") -> Filters:
+        placer = self._cluster.placer
+        placer.update_snapshot()
+        allocator, nominations = placer.devices.allocator, placer.nominations
+        return Filters(placer.profile, placer.snapshot, allocator, pod, detailed=detailed, nominations=nominations)
+
+    def _advised(self, answer: Answer, filters: Filters) -> Answer:
+        """Return the answer with hints, tested changes, and the Pods that a higher priority would evict."""
+        placer, snapshot = self._cluster.placer, self._question.snapshot
+        nodes, allocator = placer.snapshot, placer.devices.allocator
+        finder = HintFinder(snapshot)
+        hints = finder.hints(filters.pending)
+        names = tuple(name_hints(snapshot, self.pod))
+        claims = placer.informers.informer(RESOURCE_CLAIMS).lister.list()
+        allocated = [claim for claim in claims if claim.status.allocation is not None]
+        cluster = Surroundings(filters, nodes, allocator, allocated, self.pod, self._question.now)
+        changes = list(cluster_changes(cluster, answer.nodes))
+        if filters.pending:
+            accepted = filters.accepted_by_other_plugins()
+            changes += claim_changes(
+                filters.pending,
+                answer.nodes,
+                hints,
+                finder.catalogue,
+                allocator.inventory.taint_rules.rules,
+                lambda c: nodes_with_devices(allocator, accepted, c),
+            )
+        for hint in (*names, *dropped_node_labels(self.pod)):
+            if hint.corrected is not None:
+                fitting = nodes_that_fit(self._filters(hint.corrected), nodes)
+                changes += [Change(hint.action, fitting, hint.size)] if fitting else []
+        return replace(
+            answer,
+            changes=_smallest(changes),
+            # Who holds devices is beside the point if the request is wrong.
+            holders=() if hints or names else holders(cluster, answer.nodes),
+            advice=next((hint.action for hint in names), ""),
+            victims=self._victims(),
         )
-    for hint in (*names, *dropped_node_labels(pod)):
-        if hint.corrected is not None:
-            fitting = nodes_that_fit(Filters(profile, nodes, allocator, hint.corrected), nodes)
-            changes += [Change(hint.action, fitting, hint.size)] if fitting else []
-    found = replace(
-        answer,
-        changes=_smallest(changes),
-        # Who holds devices is beside the point if the request is wrong.
-        holders=() if hints or names else holders(cluster, answer.nodes),
-        advice=next((hint.action for hint in names), ""),
-    )
-    return replace(found, victims=_victims(replica, question, pod, allocator, nodes))
 
-
-def _victims(
-    replica: Replica, question: Question, pod: Pod, allocator: Allocator, nodes: NodeSnapshot
-) -> Victims | None:
-    scheduler = replica.scheduler
-    profile = scheduler.profiles[pod.spec.scheduler_name or DEFAULT_SCHEDULER_NAME]
-    budgets = BudgetCache(scheduler.handle.informers).all()
-    dry_run = PreemptionDryRun(profile, nodes, budgets, lambda raised: Filters(profile, nodes, allocator, raised))
-    classes = question.snapshot.documents.get("PriorityClass", ())
-    return dry_run.find(pod, classes, scheduler.handle.nominations)
+    def _victims(self) -> Victims | None:
+        placer, documents = self._cluster.placer, self._question.snapshot.documents
+        budgets = [
+            budget_of(from_document(PodDisruptionBudget, item)) for item in documents.get("PodDisruptionBudget", ())
+        ]
+        dry_run = PreemptionDryRun(placer.profile, placer.snapshot, budgets, self._filters)
+        return dry_run.find(self.pod, documents.get("PriorityClass", ()), placer.nominations)
 
 
 def _smallest(changes: list[Change]) -> tuple[Change, ...]:

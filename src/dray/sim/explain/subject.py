@@ -83,7 +83,8 @@ def before(snapshot: Snapshot, subject: Subject) -> Snapshot:
     freed = {_key(claim) for claim in subject.held}
     documents = {kind: items for kind, items in snapshot.documents.items() if kind in PLACEMENT_KINDS}
     documents["ResourceClaim"] = [
-        _unallocated(item) if _document_key(item) in freed else item for item in documents.get("ResourceClaim", ())
+        _unallocated(item) if _document_key(item) in freed else item
+        for item in map(_with_uid, documents.get("ResourceClaim", ()))
     ]
     documents["Pod"] = [
         _unplaced(item) if _document_key(item) == subject.pod else item for item in documents.get("Pod", ())
@@ -160,6 +161,13 @@ def _key(item: Pod | ResourceClaim) -> NamespacedName:
 def _document_key(document: Document) -> NamespacedName:
     metadata = document["metadata"]
     return NamespacedName(metadata.get("namespace") or "", metadata["name"])
+
+
+def _with_uid(claim: Document) -> Document:
+    """Return a claim that can be told from others: one in a file by hand has no uid."""
+    if claim["metadata"].get("uid"):
+        return claim
+    return {**claim, "metadata": {**claim["metadata"], "uid": str(_document_key(claim))}}
 
 
 def _unallocated(claim: Document) -> Document:
