@@ -129,7 +129,8 @@ REFUSED: dict[str, tuple[Document, tuple[Document, ...], str]] = {
     "claims": (
         {"claims": [{"name": "a"}], "limits": {"cpu": "1"}},
         (),
-        "spec.resources.claims: Forbidden: claims may not be set for Resources at pod-level",
+        "[spec.resources.claims: Forbidden: claims may not be set for Resources at pod-level, "
+        'spec.resources.claims[0]: Not found: "a": must be one of the names in pod.spec.resourceClaims which is empty]',
     ),
 }
 

@@ -78,7 +78,8 @@ def _is_set(value: object, field: Field) -> bool:
 
 def _flatten(request: Document) -> Document:
     flat = {name: value for name, value in request.items() if name != "exactly"}
-    return {**flat, **(request.get("exactly") or {})}
+    # Kubernetes writes the class even beside alternatives, where it is empty.
+    return {**flat, "deviceClassName": "", **(request.get("exactly") or {})}
 
 
 def _unwrap_device(device: Document) -> Document:

@@ -8,6 +8,7 @@ from dray.api.pod_level_resources import SUPPORTED, aggregate, is_huge_pages, is
 from dray.api.quantity import QuantityError
 from dray.api.quota.usage import Usage, parse_amounts
 from dray.api.validation.core_v1_resources import validate_resource_name, validate_resource_requirements
+from dray.api.validation.resource_pod import claim_names, validate_container_claims
 
 
 def validate_pod_level_resources(spec: Document, path: Path) -> FieldErrors:
@@ -20,6 +21,7 @@ def validate_pod_level_resources(spec: Document, path: Path) -> FieldErrors:
     errors: FieldErrors = []
     if resources.get("claims"):
         errors.append(forbidden(path.child("claims"), "claims may not be set for Resources at pod-level"))
+        errors += validate_container_claims(resources["claims"], claim_names(spec), path.child("claims"))
     errors += validate_resource_requirements(resources, path, _validate_name)
     try:
         return errors + _validate_consistency(spec, path)

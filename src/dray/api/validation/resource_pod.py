@@ -99,7 +99,8 @@ def validate_container_claims(
     """Validate `resources.claims` of one container; `path` is that of the list."""
     errors: FieldErrors = []
     detail = "must be one of the names in pod.spec.resourceClaims"
-    detail += f": {', '.join(sorted(pod_claim_names))}" if pod_claim_names else " which is empty"
+    names = sorted(filter(None, pod_claim_names))
+    detail += f": {', '.join(names)}" if names else " which is empty"
     # The requests of each claim that were referred to so far; the empty one stands for the whole claim.
     seen: dict[str, set[str]] = {}
     for index, claim in enumerate(claims or ()):

@@ -136,6 +136,11 @@ CONTAINERS = {
         {"containers": [{"resources": {"claims": [{"name": "x"}]}}]},
         f'{C0}[0]: Not found: "x": must be one of the names in pod.spec.resourceClaims which is empty',
     ),
+    "unknown claim of a Pod whose claims have no names": row(
+        "SP-30",
+        {"containers": [{"resources": {"claims": [{"name": "x"}]}}], "resourceClaims": [{"name": ""}]},
+        f'{C0}[0]: Not found: "x": must be one of the names in pod.spec.resourceClaims which is empty',
+    ),
     "init container": row(
         "SP-30",
         using(init=({"name": "x"},)),
