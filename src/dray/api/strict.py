@@ -29,7 +29,6 @@ __all__ = [
     "check_fields",
     "parse_json",
     "parse_yaml",
-    "prune_fields",
 ]
 
 # Returned by a check for a value that is dropped.
@@ -45,8 +44,6 @@ _CLEARED_BY_EMPTY: Final = frozenset(
         (_POD_STATUS, "nodeAllocatableResourceClaimStatuses"),
     }
 )
-# Ends the paths of unknown fields of metadata until they are reported.
-_OF_METADATA: Final = "\0"
 
 
 def check_fields(document: Document, struct_type: StructType) -> list[str]:
@@ -82,26 +79,6 @@ def check_changed_fields(document: Document, stored: Document, struct_type: Stru
         if name in asked or name not in document:
             document[name] = value
     return unknown
-
-
-def prune_fields(document: Document, struct_type: StructType) -> list[str]:
-    """Drop unknown fields of a custom resource in place and return their errors; validation rejects wrong values.
-
-    Those of the metadata are first, then those of the schema, then those of the metadata of embedded objects.
-    """
-    unknown: list[str] = []
-    try:
-        _compile_lenient(struct_type)(document, unknown)
-    except MismatchError as error:
-        raise DecodeError(error.text()) from None
-    unknown.sort(key=_prune_order)
-    return [f'unknown field "{path.rstrip(_OF_METADATA)}"' for path in unknown[:STRICT_ERRORS_MAX]]
-
-
-def _prune_order(path: str) -> tuple[int, str]:
-    if not path.endswith(_OF_METADATA):
-        return 1, path
-    return (0 if path.startswith("metadata.") else 2), path
 
 
 # --- Messages.
@@ -366,89 +343,3 @@ def _go_type(kind: Type) -> str:
     if isinstance(kind, StructType):
         return ".".join(kind.name.split(".")[-2:])
     return _GO_SCALARS.get(kind, kind.value)
-
-
-# --- Custom resources.
-
-
-@cache
-def _compile_lenient(struct_type: StructType) -> Check:
-    if struct_type.name == _OBJECT_META:
-        # Metadata is a Go struct for custom resources as well.
-        return _compile_metadata(struct_type)
-    table: dict[str, Check | None] = {}
-    name = struct_type.name.rpartition(".")[2]
-
-    def check(document: Any, unknown: list[str]) -> Any:
-        if type(document) is not dict:
-            return document
-        if not table and struct_type.fields:
-            table.update({field.name: _compile_inner(field.type) for field in struct_type.fields.values()})
-        drop = [key for key in document if key not in table] if not struct_type.open else []
-        for key in drop:
-            del document[key]
-            unknown.append(key)
-        for key, value in document.items():
-            handler = table.get(key)
-            if handler is None:
-                continue
-            mark = len(unknown)
-            try:
-                handler(value, unknown)
-            except MismatchError as error:
-                error.struct = error.struct or name
-                error.fields.append(key)
-                raise
-            _prefix(unknown, mark, key)
-        return document
-
-    return check
-
-
-def _compile_metadata(struct_type: StructType) -> Check:
-    check = _compile_struct(struct_type)
-
-    def check_metadata(document: Any, unknown: list[str]) -> Any:
-        mark = len(unknown)
-        kept = check(document, unknown)
-        for index in range(mark, len(unknown)):
-            unknown[index] += _OF_METADATA
-        return kept
-
-    return check_metadata
-
-
-def _compile_inner(kind: Type) -> Check | None:
-    """Return a check of the structs below, None when there are none."""
-    if isinstance(kind, StructType):
-        return _compile_lenient(kind)
-    if isinstance(kind, Scalar):
-        return None
-    inner = _compile_inner(kind.element)
-    if inner is None:
-        return None
-    return _lenient_map(inner) if isinstance(kind, MapOf) else _lenient_list(inner)
-
-
-def _lenient_map(inner: Check) -> Check:
-    def check(value: Any, unknown: list[str]) -> Any:
-        if type(value) is dict:
-            for key, item in value.items():
-                mark = len(unknown)
-                inner(item, unknown)
-                _prefix(unknown, mark, key)
-        return value
-
-    return check
-
-
-def _lenient_list(inner: Check) -> Check:
-    def check(value: Any, unknown: list[str]) -> Any:
-        if type(value) is list:
-            for index, item in enumerate(value):
-                mark = len(unknown)
-                inner(item, unknown)
-                _prefix(unknown, mark, f"[{index}]")
-        return value
-
-    return check

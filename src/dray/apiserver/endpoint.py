@@ -15,7 +15,7 @@ from dray.api.protobuf import has_protobuf
 from dray.api.raw_numbers import MARK, dump_stored, load_stored
 from dray.api.schema.load import kind_type
 from dray.api.schema.model import StructType, has_raw_values
-from dray.api.strict import check_fields, prune_fields
+from dray.api.strict import check_fields
 from dray.apiserver.registry.strategy import ResourceDefinition, Subresource
 from dray.store.interface import Store, StoreError
 
@@ -94,6 +94,8 @@ class Endpoint:
     # If a webhook converts the objects. The endpoint then works on `conversion.on(store, ...)`, in which they have its
     # own version.
     conversion: Conversion | None = None
+    # Whether `decode` changes stored objects, which may have been written with another schema.
+    completes_stored: bool = False
 
     def __init__(  # noqa: PLR0913 - the parts of an endpoint, by name
         self,
@@ -223,7 +225,7 @@ class Endpoint:
         Whatever enters the store has passed here, or is made by the server of what has. Returns the errors of unknown
         fields, which are dropped; raises `DecodeError` for a value of another type.
         """
-        return (prune_fields if self.custom else check_fields)(document, self.struct)
+        return check_fields(document, self.struct)
 
     def to_hub(self, document: Document) -> Document:
         """Convert a document of this endpoint's version to the hub version."""

@@ -17,6 +17,7 @@ from dray.api.raw_numbers import fragment
 from dray.api.shorthands import expand
 from dray.api.strict import DecodeError, check_changed_fields
 from dray.api.strict_order import as_warnings, by_levels, json_patch_errors
+from dray.api.structural.pruning import normalize_metadata
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.options import WriteOptions
 from dray.apiserver.ownership import reset_fields
@@ -149,7 +150,11 @@ def _apply(request: PatchRequest, document: Document | None, now: datetime) -> D
     result = apply_managed(document, applied, write, force=request.options.force, kind=endpoint.definition.kind)
     # Only now: the manager owns the fields as it sent them, those with null or another zero value included.
     try:
-        _normalize(request, result, document)
+        if endpoint.custom:
+            # It has no unknown fields; null where it is no value is refused by validation.
+            normalize_metadata(result)
+        else:
+            _normalize(request, result, document)
     except DecodeError as error:
         raise PatchFailedError(f"failed to convert new object ({object_text(applied)}): {error}") from error
     _report_duplicates(request, duplicates)

@@ -9,8 +9,8 @@ import pytest
 
 from dray.api.document import GroupVersionKind
 from dray.api.schema import load
-from dray.api.schema.model import Field, ListOf, MapOf, Scalar, StructType
-from dray.api.strict import DecodeError, check_fields, prune_fields
+from dray.api.schema.model import StructType
+from dray.api.strict import DecodeError, check_fields
 
 
 def type_of(kind: str, group: str = "", version: str = "v1") -> StructType:
@@ -227,46 +227,3 @@ def test_a_claim_template_has_its_fields_in_one_place() -> None:
     assert check_fields(document, type_of("Pod")) == [
         'unknown field "spec.resourceClaims[0].template.resourceClassName"'
     ]
-
-
-def custom_type() -> StructType:
-    inner = StructType("Inner", {"n": Field("n", Scalar.INT64)})
-    free = StructType("Free", {"known": Field("known", inner)}, open=True)
-    fields = {
-        "metadata": Field("metadata", load.object_meta()),
-        "inner": Field("inner", inner),
-        "free": Field("free", free),
-        "listed": Field("listed", ListOf(inner)),
-        "mapped": Field("mapped", MapOf(inner)),
-    }
-    return StructType("com.example.v1.Gadget", fields)
-
-
-def test_custom_resources_are_pruned_and_their_values_kept() -> None:
-    document: dict[str, Any] = {
-        "metadata": {"name": "a", "labels": {}},
-        "inner": {"n": "not a number", "x": 1},
-        "free": {"y": 1, "known": {"z": 1, "n": None}},
-        "listed": [{"n": 0}, {"q": 1}],
-        "mapped": {"k": {"q": 1}},
-        "top": 1,
-    }
-    assert prune_fields(document, custom_type()) == [
-        'unknown field "free.known.z"',
-        'unknown field "inner.x"',
-        'unknown field "listed[1].q"',
-        'unknown field "mapped.k.q"',
-        'unknown field "top"',
-    ]
-    assert document == {
-        "metadata": {"name": "a"},
-        "inner": {"n": "not a number"},
-        "free": {"y": 1, "known": {"n": None}},
-        "listed": [{"n": 0}, {}],
-        "mapped": {"k": {}},
-    }
-
-
-def test_custom_resources_have_real_metadata() -> None:
-    with pytest.raises(DecodeError, match=r"number into Go struct field ObjectMeta\.metadata\.labels of type string"):
-        prune_fields({"metadata": {"labels": {"a": 1}}}, custom_type())

@@ -1,4 +1,4 @@
-"""Defaults of a structural schema, and their validation: missing fields are set, disallowed nulls are removed.
+"""Defaults of a structural schema, and their validation: they are set for fields that are missing or null.
 
 A schema is compiled once into closures; a schema without effect compiles to None.
 """
@@ -42,26 +42,22 @@ def _fresh(default: Any) -> Any:
 
 
 def _properties(properties: Mapping[str, Document]) -> Fill:
-    defaults = [(name, inner["default"]) for name, inner in properties.items() if inner.get("default") is not None]
-    nullable = frozenset(name for name, inner in properties.items() if inner.get("nullable"))
+    defaults = [
+        (name, inner["default"], bool(inner.get("nullable")))
+        for name, inner in properties.items()
+        if inner.get("default") is not None
+    ]
     inner_fills = [(name, fill) for name, inner in properties.items() if (fill := _compile(inner)) is not None]
 
     def fill_properties(value: Any) -> None:
         if not isinstance(value, dict):
             return
-        # Most objects have no null.
-        if None in value.values():
-            for name in [name for name, item in value.items() if item is None and _strict(name)]:
-                del value[name]
-        for name, default in defaults:
-            if name not in value:
+        for name, default, nullable in defaults:
+            if name not in value or (value[name] is None and not nullable):
                 value[name] = _fresh(default)
         for name, fill in inner_fills:
             if name in value:
                 fill(value[name])
-
-    def _strict(name: str) -> bool:
-        return name in properties and name not in nullable
 
     return fill_properties
 
@@ -72,10 +68,8 @@ def _values(schema: Document) -> Fill:
     def fill_values(value: Any) -> None:
         if not isinstance(value, dict):
             return
-        for name in [name for name, item in value.items() if item is None and not nullable]:
-            if default is None:
-                del value[name]
-            else:
+        if default is not None and not nullable:
+            for name in [name for name, item in value.items() if item is None]:
                 value[name] = _fresh(default)
         if fill is not None:
             for item in ticking(value.values()):

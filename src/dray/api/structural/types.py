@@ -56,7 +56,8 @@ def _struct(schema: Document, name: str) -> StructType:
 
 def _type(schema: Document, name: str) -> Type:
     if schema.get(INT_OR_STRING):
-        return Scalar.INT_OR_STRING
+        # Validation finds what is neither.
+        return Scalar.ANY
     kind = schema.get("type")
     if kind == "object":
         return _object(schema, name)

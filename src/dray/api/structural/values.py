@@ -279,7 +279,9 @@ def _object_step(schema: Document) -> Check | None:
         for name, item in ticking(value.items()):
             inner = properties.get(name, other)
             if inner is not None:
-                inner(item, prefix + name, old_member(old, name) if correlates else MISSING, errors)
+                # Entries of a map have the dot even if the map has no path.
+                place = prefix + name if name in properties else f"{path}.{name}"
+                inner(item, place, old_member(old, name) if correlates else MISSING, errors)
         errors.extend(required(Path(prefix + name)) for name in needed if name not in value)
 
     return check

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeAlias
 
-from dray.api.document import Document
-from dray.api.field_errors import FieldErrors, Path, duplicate, required
+from dray.api.document import Document, copy_document
+from dray.api.field_errors import FieldErrors, Path, duplicate, invalid, required
+from dray.api.names import dns1035_label
+from dray.api.schema import load
+from dray.api.strict import DecodeError, unknown_fields
 from dray.api.structural.correlation import MISSING, OldItems, correlates_members, old_member
 from dray.api.structural.types import EMBEDDED, LIST_TYPE, MAP_KEYS
+from dray.api.validation.meta_v1 import validate_object_meta
+from dray.lib.processor_time import ticking
 
 # Visits a value at a path, given the old value (or MISSING), and appends errors.
 Visitor: TypeAlias = Callable[[Any, Path, Any, FieldErrors], None]
@@ -77,15 +84,19 @@ def list_type_rules(schema: Document) -> Visitor | None:
     def visit(value: Any, path: Path, _old: Any, errors: FieldErrors) -> None:
         if not isinstance(value, list):
             return
-        seen: set[str] = set()
-        for position, item in enumerate(value):
-            if keys and not isinstance(item, dict):
-                continue
-            shown = {name: item[name] for name in keys if name in item} if keys else item
+        odd = next((index for index, item in enumerate(value) if not isinstance(item, dict | None)), None)
+        if keys and odd is not None:
+            detail = "must be an object for an array of list-type map"
+            errors.append(invalid(path.index(odd), value[odd], detail))
+            return
+        seen: Counter[str] = Counter()
+        for position, item in enumerate(ticking(value)):
+            shown = {name: item[name] for name in keys if name in (item or ())} if keys else item
             text = _identity(shown)
-            if text in seen:
+            seen[text] += 1
+            # Further ones are not reported.
+            if seen[text] == 2:  # noqa: PLR2004 - the second
                 errors.append(duplicate(path.index(position), shown))
-            seen.add(text)
 
     return visit
 
@@ -99,15 +110,46 @@ def _identity(value: Any) -> str:
 
 
 def embedded_rules(schema: Document) -> Visitor | None:
-    """Return the visitor that requires `apiVersion` and `kind` of an embedded object."""
+    """Return the visitor that validates `apiVersion`, `kind` and `metadata` of an embedded object."""
     if not schema.get(EMBEDDED):
         return None
 
     def visit(value: Any, path: Path, _old: Any, errors: FieldErrors) -> None:
         if not isinstance(value, dict):
             return
-        errors.extend(
-            required(path.child(name), "must not be empty") for name in ("apiVersion", "kind") if not value.get(name)
-        )
+        errors.extend(required(path.child(name)) for name in ("apiVersion", "kind") if name not in value)
+        for name, problem in (("apiVersion", _version_problem), ("kind", _kind_problem)):
+            if name in value and (detail := problem(value[name])):
+                errors.append(invalid(path.child(name), value[name], detail))
+        if "metadata" in value:
+            errors.extend(_metadata_errors(value["metadata"], path.child("metadata")))
 
     return visit
+
+
+def _version_problem(version: Any) -> str:
+    if not isinstance(version, str):
+        return "must be a string"
+    if not version:
+        return "must not be empty"
+    return f"unexpected GroupVersion string: {version}" if version.count("/") > 1 else ""
+
+
+def _kind_problem(kind: Any) -> str:
+    if not isinstance(kind, str):
+        return "must be a string"
+    if not kind:
+        return "must not be empty"
+    problems = dns1035_label(kind.lower())
+    return f"may have mixed case, but should otherwise match: {','.join(problems)}" if problems else ""
+
+
+def _metadata_errors(given: Any, path: Path) -> FieldErrors:
+    metadata = copy_document({"metadata": {} if given is None else given})["metadata"]
+    try:
+        unknown_fields(metadata, load.object_meta())
+    except DecodeError as error:
+        return [invalid(path, given, str(error))]
+    metadata["name"] = metadata.get("name") or "any"
+    errors = validate_object_meta(metadata, namespaced="namespace" in metadata, name_rule="path-segment")
+    return [replace(error, path=path.text + error.path.removeprefix("metadata")) for error in errors]

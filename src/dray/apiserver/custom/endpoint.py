@@ -35,7 +35,7 @@ class CustomEndpoint(Endpoint):
     """A custom resource at one version.
 
     With `exact`, every stored object was written with this schema, so that responses are spliced from the stored bytes;
-    otherwise each object is pruned and defaulted when it is read.
+    otherwise each object is pruned and defaulted when it is read. Its defaults are those of the storage version.
     """
 
     def __init__(  # noqa: PLR0913 - what the definition says of one version, by name
@@ -66,19 +66,32 @@ class CustomEndpoint(Endpoint):
             structs={name: item.struct for name, item in schemas.items()},
         )
         self.schema: Final = schema
-        self._exact = exact
+        self._stored_schema: Final = schemas[definition.storage_version]
+        self.completes_stored = not exact
         self.conversion = conversion
 
+    def normalize(self, document: Document) -> list[str]:
+        """Prune what a client or webhook made of an object by the schema of this version, in place."""
+        return self.schema.pruner.normalize(document)
+
+    def content(self, hub: Document) -> Document:
+        """Return a hub document in its stored form, which has what the storage version has."""
+        content = super().content(hub)
+        self._stored_schema.pruner.prune(content)
+        return content
+
     def decode(self, value: bytes, revision: int) -> Document:
-        """Return a document of a stored value, pruned and defaulted by the schema of this version."""
+        """Return a document of a stored value, completed by the schema of the storage version."""
         document = super().decode(value, revision)
-        if not self._exact:
+        if self.completes_stored:
             document["apiVersion"] = self.storage_api_version
-            self.schema.complete_stored(document)
+            self._stored_schema.complete_stored(document)
+            if self._stored_schema is not self.schema:
+                self.schema.pruner.prune(document)
         return document
 
     def splice(self, value: bytes, revision: int) -> bytes:
         """Return the stored value as JSON, with its resourceVersion."""
-        if self._exact:
-            return super().splice(value, revision)
-        return orjson.dumps(self.served(self.decode(value, revision)))
+        if self.completes_stored:
+            return orjson.dumps(self.served(self.decode(value, revision)))
+        return super().splice(value, revision)

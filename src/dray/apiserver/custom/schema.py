@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from dray.api.document import Document
 from dray.api.field_errors import ErrorType, FieldErrors, Path, invalid
 from dray.api.schema.model import StructType
-from dray.api.strict import DecodeError, prune_fields
 from dray.api.structural.correlation import MISSING
 from dray.api.structural.defaults import compile_defaults
+from dray.api.structural.pruning import Pruner
 from dray.api.structural.types import object_type
 from dray.api.structural.values import compile_values
 from dray.api.structural.visitors import Visitor, compile_visitor, embedded_rules, list_type_rules
@@ -35,9 +36,12 @@ class CompiledSchema:
 
         self.document: Final = schema
         self.struct: Final[StructType] = object_type(schema, name)
+        self.pruner: Final = Pruner(schema)
         schema = schema or {}
         self._fill: Final = compile_defaults(schema)
         self._values: Final = compile_values(schema)
+        status = (schema.get("properties") or {}).get("status")
+        self._status: Final = None if status is None else compile_values(status)
         self._embedded: Final = compile_visitor(schema, embedded_rules)
         self._lists: Final = compile_visitor(schema, list_type_rules)
         self._rules: Final = compile_rules(schema)
@@ -47,12 +51,8 @@ class CompiledSchema:
         self._fill(document)
 
     def complete_stored(self, document: Document) -> None:
-        """Prune and default an object that was written with another schema, in place."""
-        try:
-            prune_fields(document, self.struct)
-        except DecodeError:
-            # An object that cannot be decoded as this kind is returned as it is.
-            return
+        """Prune and default an object that may have been stored with an earlier schema, in place."""
+        self.pruner.prune(document)
         self._fill(document)
 
     def validate(self, document: Document, old: Any, more: FieldErrors) -> FieldErrors:
@@ -61,14 +61,38 @@ class CompiledSchema:
         `more` are the errors of other checks, which come after those of the schema and before those of the rules.
         """
         errors = self._values(document, old) + more
-        for visit in (self._embedded, self._lists):
-            _run(visit, document, old, errors)
+        _run(self._embedded, document, old, errors)
+        return self._with_errors_of_the_whole(errors, document, old)
+
+    def validate_status(self, document: Document, old: Document, more: FieldErrors) -> FieldErrors:
+        """Return the validation errors of an object whose status alone is written."""
+        errors: FieldErrors = []
+        if self._status is not None and "status" in document:
+            found = self._status(document["status"], old.get("status"))
+            # Details have the path within the status.
+            errors = [replace(error, path=_below_status(error.path)) for error in found]
+        return self._with_errors_of_the_whole(errors + more, document, old)
+
+    def _with_errors_of_the_whole(self, errors: FieldErrors, document: Document, old: Any) -> FieldErrors:
+        """Add the errors of list types, unless the old object has some already, and those of rules."""
+        duplicates: FieldErrors = []
+        known: FieldErrors = []
+        _run(self._lists, document, old, duplicates)
+        if duplicates and old is not MISSING:
+            _run(self._lists, old, old, known)
+        if not known:
+            errors += duplicates
         if self._rules is not None:
             if any(error.type in _BLOCKING for error in errors):
                 errors.append(_UNCHECKED)
             else:
                 _run(self._rules, document, old, errors)
         return errors
+
+
+def _below_status(path: str) -> str:
+    inner = path.removeprefix(".")
+    return "status" if inner == str(Path()) else f"status.{inner}"
 
 
 def _run(visit: Visitor | None, document: Document, old: Any, errors: FieldErrors) -> None:

@@ -23,17 +23,18 @@ class ScaleRules:
     """Validation of the fields that the scale subresource maps."""
 
     def __init__(self, scale: Document) -> None:
-        self._counts = [scale[name] for name in ("specReplicasPath", "statusReplicasPath") if scale.get(name)]
+        self._spec: str = scale["specReplicasPath"]
+        self._status: str = scale["statusReplicasPath"]
         self._selector = scale.get("labelSelectorPath") or ""
 
     def validate(self, document: Document) -> FieldErrors:
         """Return the validation errors of the replica counts and the selector."""
-        errors: FieldErrors = []
-        for path in self._counts:
-            errors += _validate_count(document, path)
-        if self._selector:
-            errors += _validate_selector(document, self._selector)
-        return errors
+        return _validate_count(document, self._spec) + self.validate_status(document)
+
+    def validate_status(self, document: Document) -> FieldErrors:
+        """Return those of the fields of the status."""
+        errors = _validate_count(document, self._status)
+        return errors + _validate_selector(document, self._selector) if self._selector else errors
 
 
 def _find(document: Document, path: str) -> tuple[Any, str]:
@@ -167,6 +168,11 @@ class CustomStrategy(Strategy):
 
 class CustomStatusStrategy(CustomStrategy):
     """Strategy of the status subresource."""
+
+    def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
+        """Validate the status by its schema, and what concerns the whole object."""
+        more = [] if self._scale is None else self._scale.validate_status(obj)
+        return self._schema.validate_status(obj, old, more)
 
     def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
         """Restore everything else, except managed fields."""

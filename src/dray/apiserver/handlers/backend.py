@@ -27,7 +27,7 @@ from dray.apiserver.registry.strategy import Strategy, WriteContext
 from dray.apiserver.request import Attributes
 from dray.lib import processor_time
 from dray.lib.clock import Clock
-from dray.store.interface import Store
+from dray.store.interface import Entry, Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +49,12 @@ class Backend:
     def writer(self, endpoint: Endpoint) -> ObjectWriter:
         """Return what writes the changes of a resource."""
         return self.writers.get(endpoint.resource) or PlainWriter(self.store)
+
+    def document(self, endpoint: Endpoint, entry: Entry) -> Document:
+        """Return the hub document of an entry; it is shared and must not be changed."""
+        if endpoint.completes_stored:
+            return endpoint.decode(entry.value, entry.revision)
+        return self.documents.document(entry)
 
     def encode(self, endpoint: Endpoint, hub: Document, *, bounded: bool = False) -> bytes:
         """Return the value to store; watchers of the write need not parse it.

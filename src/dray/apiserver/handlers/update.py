@@ -191,7 +191,7 @@ class UpdateHandler:
             entry = await store.get(key)
             if entry is None:
                 raise NotFoundError(endpoint.resource, call.info.name)
-            old = self._backend.documents.document(entry)
+            old = self._backend.document(endpoint, entry)
             given = _given(endpoint, entry, old, change.copied)
             hub, undo = await self._changed(call, endpoint, change, old, change.build(given))
             processor_time.check()

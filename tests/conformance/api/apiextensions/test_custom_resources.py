@@ -114,7 +114,7 @@ async def test_a_definition_is_established_when_its_creation_returns(api: Local)
     assert conditions(found) == {"NamesAccepted": "True NoConflicts", "Established": "True InitialNamesAccepted"}
     assert found["status"]["acceptedNames"] == found["spec"]["names"]
     assert found["metadata"]["generation"] == 1
-    assert [item["manager"] for item in found["metadata"]["managedFields"]] == ["kube-apiserver", "test"]
+    assert {item["manager"] for item in found["metadata"]["managedFields"]} == {"kube-apiserver", "test"}
 
 
 async def test_objects_can_follow_their_definition_at_once(gadgets: Local) -> None:
@@ -379,3 +379,139 @@ async def test_objects_of_versions_that_are_not_served_are_deleted_too(gadgets: 
 
 async def _is_marked(api: Local, path: str) -> bool:
     return "deletionTimestamp" in (await get(api, "held", path))["metadata"]
+
+
+def nested(properties: Document, **more: Any) -> Document:
+    """A version whose spec has these properties."""
+    spec = {"type": "object", "properties": properties} | more
+    status = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    schema = {"type": "object", "properties": {"spec": spec, "status": status}}
+    return {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}, "subresources": {}}
+
+
+async def apply(api: Local, name: str, document: Document, **query: str) -> Document:
+    query = {"fieldManager": "applier", "force": "true"} | query
+    return await api.request("patch", f"{GADGETS}/{name}@default", document, content_type=APPLY, query=query)
+
+
+@pytest.mark.behaviour("CR-01")
+async def test_an_apply_of_null(api: Local) -> None:
+    properties = {
+        "plain": {"type": "string"},
+        "nullable": {"type": "string", "nullable": True},
+        "default": {"type": "string", "default": "x"},
+    }
+    await api.request("create", DEFINITIONS, definition(nested(properties)))
+    made = await apply(api, "one", gadget("one", nullable=None, default=None))
+    assert made["spec"] == {"nullable": None, "default": "x"}
+    with pytest.raises(InvalidError, match='spec.plain in body must be of type string: "null"'):
+        await apply(api, "one", gadget("one", plain=None))
+    with pytest.raises(InvalidError, match='spec in body must be of type object: "null"'):
+        await apply(api, "one", gadget("one") | {"spec": None})
+    # An apply of the same again changes nothing.
+    assert await apply(api, "one", gadget("one", nullable=None, default=None)) == made
+
+
+@pytest.mark.behaviour("CR-01")
+async def test_an_apply_of_nothing_leaves_defaults(api: Local) -> None:
+    properties = {"a": {"type": "array", "items": {"type": "string"}, "default": ["x"]}}
+    await api.request("create", DEFINITIONS, definition(nested(properties)))
+    made = await apply(api, "one", gadget("one"))
+    assert made["spec"] == {"a": ["x"]}
+    assert await apply(api, "one", gadget("one")) == made
+
+
+@pytest.mark.behaviour("CR-01")
+async def test_an_apply_that_removes_everything_leaves_null(api: Local) -> None:
+    inner = {"type": "object", "properties": {"a": {"type": "string"}}}
+    properties = {"refused": inner, "taken": inner | {"nullable": True}}
+    await api.request("create", DEFINITIONS, definition(nested(properties)))
+    await apply(api, "one", gadget("one", refused={"a": "x"}, taken={"a": "x"}))
+    assert (await apply(api, "one", gadget("one", refused={"a": "x"}, taken={})))["spec"] == {
+        "refused": {"a": "x"},
+        "taken": None,
+    }
+    with pytest.raises(InvalidError, match='spec.refused in body must be of type object: "null"'):
+        await apply(api, "one", gadget("one", refused={}, taken={}))
+
+
+EMBEDDED: dict[str, tuple[Document, str]] = {
+    "missing": ({}, "[spec.o.apiVersion: Required value, spec.o.kind: Required value]"),
+    "version": (
+        {"apiVersion": "a/b/c", "kind": "Pod"},
+        'spec.o.apiVersion: Invalid value: "a/b/c": unexpected GroupVersion string: a/b/c',
+    ),
+    "empty kind": ({"apiVersion": "v1", "kind": ""}, 'spec.o.kind: Invalid value: "": must not be empty'),
+    "name": (
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a/b"}},
+        "spec.o.metadata.name: Invalid value: \"a/b\": may not contain '/'",
+    ),
+    "labels": (
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"a": "no value!"}}},
+        'spec.o.metadata.labels: Invalid value: "no value!": a valid label must be an empty string',
+    ),
+}
+
+
+@pytest.mark.behaviour("CR-03")
+@pytest.mark.parametrize("name", EMBEDDED)
+async def test_embedded_objects_are_validated(api: Local, name: str) -> None:
+    given, problem = EMBEDDED[name]
+    embedded = {
+        "type": "object",
+        "x-kubernetes-embedded-resource": True,
+        "x-kubernetes-preserve-unknown-fields": True,
+    }
+    await api.request("create", DEFINITIONS, definition(nested({"o": embedded})))
+    with pytest.raises(InvalidError) as caught:
+        await create(api, gadget("one", o=given))
+    assert caught.value.message.startswith(f'Gadget.example.com "one" is invalid: {problem}')
+
+
+@pytest.mark.behaviour("CR-04")
+async def test_other_versions_have_the_defaults_of_the_storage_version(api: Local) -> None:
+    text = {"type": "string"}
+    stored = nested({"both": text | {"default": "v1"}, "only1": text | {"default": "v1"}})
+    other = nested({"both": text | {"default": "v2"}, "only2": text | {"default": "v2"}})
+    await api.request("create", DEFINITIONS, definition(stored, other | {"name": "v2", "storage": False}))
+    await create(api, gadget("one"))
+    assert (await get(api, "one", "example.com/v2/gadgets"))["spec"] == {"both": "v1"}
+    made = await create(api, gadget("two", "example.com/v2"), "example.com/v2/gadgets")
+    assert made["spec"] == {"both": "v2"}
+    assert (await get(api, "two"))["spec"] == {"both": "v2", "only1": "v1"}
+    changed = await merge(api, "one", {"spec": {"only2": "kept nowhere"}}, "example.com/v2/gadgets")
+    assert changed["spec"] == {"both": "v1"}
+
+
+@pytest.mark.behaviour("CR-05")
+async def test_duplicates_that_were_there_block_no_update(api: Local) -> None:
+    plain = nested({"l": {"type": "array", "items": {"type": "string"}}, "n": {"type": "integer"}})
+    await api.request("create", DEFINITIONS, definition(plain))
+    await create(api, gadget("old", l=["a", "a"]))
+    await create(api, gadget("good", l=["a"]))
+    kind = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/l/x-kubernetes-list-type"
+    patch = [{"op": "add", "path": kind, "value": "set"}]
+    await api.request("patch", f"{DEFINITIONS}/{NAME}", patch, content_type="application/json-patch+json")
+    with pytest.raises(InvalidError, match=r'spec.l\[1\]: Duplicate value: "a"'):
+        await create(api, gadget("new", l=["a", "a"]))
+    with pytest.raises(InvalidError, match=r'spec.l\[1\]: Duplicate value: "b"'):
+        await merge(api, "good", {"spec": {"l": ["b", "b"]}})
+    assert (await merge(api, "old", {"spec": {"n": 1}}))["spec"] == {"l": ["a", "a"], "n": 1}
+    assert (await merge(api, "old", {"spec": {"l": ["b", "b"]}}))["spec"]["l"] == ["b", "b"]
+
+
+@pytest.mark.behaviour("CR-06")
+async def test_a_write_of_the_status_does_not_validate_the_spec(api: Local) -> None:
+    loose = nested({"n": {"type": "integer"}}) | {"subresources": {"status": {}}}
+    await api.request("create", DEFINITIONS, definition(loose))
+    await create(api, gadget("one", n=5))
+    least = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/required"
+    patch = [{"op": "add", "path": least, "value": ["missing"]}]
+    await api.request("patch", f"{DEFINITIONS}/{NAME}", patch, content_type="application/json-patch+json")
+    changed = await merge(api, "one/status", {"status": {"n": 1}})
+    assert changed["status"] == {"n": 1}
+    with pytest.raises(InvalidError) as caught:
+        await merge(api, "one/status", {"status": {"n": "x"}})
+    assert caught.value.message.endswith(
+        'status.n: Invalid value: "string": n in body must be of type integer: "string"'
+    )

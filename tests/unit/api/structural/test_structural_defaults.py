@@ -1,4 +1,4 @@
-"""Defaults of structural schemas, and removal of nulls."""
+"""Defaults of structural schemas."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROWS: dict[str, tuple[Document, Any, Any]] = {
     "given": ({"n": ONE}, {"n": 0}, {"n": 0}),
     "null": ({"n": ONE}, {"n": None}, {"n": 1}),
     "nullable null": ({"n": ONE | {"nullable": True}}, {"n": None}, {"n": None}),
-    "null without default": ({"n": {"type": "integer"}}, {"n": None}, {}),
+    "null without default": ({"n": {"type": "integer"}}, {"n": None}, {"n": None}),
     "unknown null": ({"n": ONE}, {"x": None}, {"x": None, "n": 1}),
     "no default for what is not there": ({"o": {"type": "object", "properties": {"n": ONE}}}, {}, {}),
     "default of a default": (
@@ -34,7 +34,7 @@ ROWS: dict[str, tuple[Document, Any, Any]] = {
     "entries": (
         {"m": {"type": "object", "additionalProperties": {"type": "object", "properties": {"n": ONE}}}},
         {"m": {"a": {}, "b": None}},
-        {"m": {"a": {"n": 1}}},
+        {"m": {"a": {"n": 1}, "b": None}},
     ),
     "null entry with default": (
         {"m": {"type": "object", "additionalProperties": ONE}},

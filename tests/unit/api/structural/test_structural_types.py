@@ -8,7 +8,6 @@ import pytest
 
 from dray.api.document import Document
 from dray.api.schema.model import ListOf, ListType, MapOf, Scalar, StructType
-from dray.api.strict import prune_fields
 from dray.api.structural.formats import FORMATS
 from dray.api.structural.paths import PathSyntaxError, compile_path
 from dray.api.structural.types import object_type
@@ -25,7 +24,7 @@ def test_scalars_lists_and_maps() -> None:
     assert field_type({"type": "integer"}) is Scalar.INT64
     assert field_type({"type": "number"}) is Scalar.DOUBLE
     assert field_type({"type": "boolean"}) is Scalar.BOOL
-    assert field_type({"x-kubernetes-int-or-string": True}) is Scalar.INT_OR_STRING
+    assert field_type({"x-kubernetes-int-or-string": True}) is Scalar.ANY
     assert field_type({"x-kubernetes-preserve-unknown-fields": True}) is Scalar.ANY
     assert field_type({"type": "array", "items": STRING, "x-kubernetes-list-type": "set"}) == ListOf(
         Scalar.STRING, ListType.SET
@@ -44,46 +43,6 @@ def test_keyed_lists_use_the_defaults_of_their_keys() -> None:
     assert isinstance(made.element, StructType)
     assert made.element.fields["a"].required
     assert made.element.fields["b"].default == "x"
-
-
-PRUNED: dict[str, tuple[Document, Any, Any, list[str]]] = {
-    "unknown": ({"type": "object", "properties": {"a": STRING}}, {"a": "1", "b": 2}, {"a": "1"}, ["f.b"]),
-    "empty object": ({"type": "object"}, {"b": 2}, {}, ["f.b"]),
-    "preserved": (
-        {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": {"a": {"type": "object"}}},
-        {"a": {"x": 1}, "b": {"c": 2}},
-        {"a": {}, "b": {"c": 2}},
-        ["f.a.x"],
-    ),
-    "items": (
-        {"type": "array", "items": {"type": "object", "properties": {"a": STRING}}},
-        [{"a": "1"}, {"b": 1}],
-        [{"a": "1"}, {}],
-        ["f[1].b"],
-    ),
-    "wrong type": ({"type": "object", "properties": {"a": STRING}}, "text", "text", []),
-    "embedded": (
-        {"type": "object", "x-kubernetes-embedded-resource": True, "properties": {"spec": {"type": "object"}}},
-        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}, "other": 1},
-        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}},
-        ["f.other"],
-    ),
-}
-
-
-@pytest.mark.parametrize("name", PRUNED)
-def test_pruning(name: str) -> None:
-    schema, given, expected, unknown = PRUNED[name]
-    struct = object_type({"type": "object", "properties": {"f": schema}}, "custom.Thing")
-    document = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "x"}, "f": given}
-    assert prune_fields(document, struct) == [f'unknown field "{path}"' for path in unknown]
-    assert document["f"] == expected
-
-
-def test_no_schema_keeps_everything() -> None:
-    document = {"anything": {"at": ["all"]}}
-    assert prune_fields(document, object_type(None, "custom.Thing")) == []
-    assert document == {"anything": {"at": ["all"]}}
 
 
 OBJECT = {

@@ -374,7 +374,7 @@ def _grouped(items: list[Any], shape: Shape) -> dict[str, list[Any]]:
 
 
 def remove(document: Document, fields: FieldSet, struct: StructType) -> Document:
-    """Return the document without some fields; a list or map that becomes empty is removed too."""
+    """Return the document without some fields; a list or map that becomes empty is null."""
     found = _without(document, fields.tree, struct_shape(struct))
     return found if isinstance(found, dict) else {}
 
@@ -392,10 +392,8 @@ def _without_members(value: Document, tree: Tree, shape: Shape) -> Any:
         if node is None:
             kept[name] = item
         elif not is_member(node):
-            left = _without(item, node, shape.member(name))
-            if left is not MISSING:
-                kept[name] = left
-    return kept or MISSING
+            kept[name] = _without(item, node, shape.member(name))
+    return kept or None
 
 
 def _without_items(value: list[Any], tree: Tree, shape: Shape) -> Any:
@@ -406,9 +404,8 @@ def _without_items(value: list[Any], tree: Tree, shape: Shape) -> Any:
         if node is None:
             kept.append(item)
         elif not is_member(node):
-            left = _without(item, node, shape.item)
-            kept.append(None if left is MISSING else left)
-    return kept or MISSING
+            kept.append(_without(item, node, shape.item))
+    return kept or None
 
 
 def with_named_fields(fields: FieldSet, struct: StructType) -> FieldSet:
