@@ -61,12 +61,14 @@ from dray.apiserver.object_cache import (
     CACHED_RESOURCES,
     CLAIMS,
     DEFINITIONS,
+    PODS,
     SLICES,
     ObjectCache,
     TokenLookup,
 )
 from dray.apiserver.object_lookup import ObjectLookup
 from dray.apiserver.openapi.documents import OpenAPI
+from dray.apiserver.pod_grace import PodGrace
 from dray.apiserver.reflector import StoreReflector, resource_prefix
 from dray.apiserver.registry.served_versions import RuntimeConfig, is_served
 from dray.apiserver.request import UserInfo
@@ -319,6 +321,7 @@ def _backend(
             (service_allocation, configured.param_access(authorizer.authorize)),
         ),
         writers={CLAIMS: AllocationWriter(config.store, cache.devices, config.clock)},
+        least_graces={PODS: PodGrace(config.store).least_seconds},
         authorizer=authorizer,
         random=config.random_source,
     )
@@ -339,7 +342,9 @@ def _component_server(parts: ServerParts) -> APIServer | None:
         ledger.replace_slices(orjson.loads(entry.value) for entry in store.committed_under(resource_prefix(SLICES)))
 
     store.on_roll_back(roll_back)
-    return APIServer(replace(parts, backend=replace(backend, store=store, writers={CLAIMS: allocations})))
+    graces = {PODS: PodGrace(store).least_seconds}
+    backend = replace(backend, store=store, writers={CLAIMS: allocations}, least_graces=graces)
+    return APIServer(replace(parts, backend=backend))
 
 
 async def _compact(store: Store, clock: Clock) -> None:

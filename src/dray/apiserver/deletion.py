@@ -8,12 +8,9 @@ from typing import Final
 
 import msgspec
 
-from dray.api import classic_claims
-from dray.api.codec import from_document
 from dray.api.document import Document, GroupResource
 from dray.api.errors import ConflictError
 from dray.api.timestamps import format_time, parse_time
-from dray.api.types.core_v1 import Pod
 from dray.apiserver.custom.status import DELETION_PENDING, FINALIZER, set_condition
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.options import DeleteOptions
@@ -24,7 +21,6 @@ _GC_FINALIZERS: Final = frozenset({ORPHAN, FOREGROUND})
 _POD_GRACE_SECONDS: Final = 30
 # 136 years. The end of a much longer one could not be written as a time, and the Pod never be deleted.
 _GRACE_SECONDS_MAX: Final = 1 << 32
-_PODS: Final = GroupResource("", "pods")
 _NAMESPACES: Final = GroupResource("", "namespaces")
 _DEFINITIONS: Final = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
 # A delete of one of these returns the object; of all others a Status.
@@ -89,7 +85,7 @@ class Deletion(msgspec.Struct, frozen=True):
 def plan_deletion(
     endpoint: Endpoint, old: Document, options: DeleteOptions, now: datetime, least_grace: int = 0
 ) -> Deletion:
-    """Decide how to delete `old`, which is not modified; `least_grace` is for Pods that give themselves none."""
+    """Decide how to delete `old`, which is not modified; `least_grace` is for one that gives itself less."""
     metadata = dict(old["metadata"])
     document = old | {"metadata": metadata}
     finalizers = _finalizers(metadata.get("finalizers") or [], options)
@@ -169,19 +165,6 @@ def _grace_seconds(pod: Document, options: DeleteOptions, least: int) -> int:
     if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
         return 0
     return min(grace, _GRACE_SECONDS_MAX)
-
-
-def claims_without_grace(endpoint: Endpoint, document: Document, options: DeleteOptions) -> list[str]:
-    """Return the names of the claims of a Pod that is to be gone at once, because it says so itself.
-
-    Those of cdi.k8s.io have to be unprepared while the Pod holds them.
-    """
-    spec = document.get("spec") or {}
-    if endpoint.resource != _PODS or options.grace_period_seconds is not None:
-        return []
-    if spec.get("terminationGracePeriodSeconds") != 0 or not spec.get("resourceClaims"):
-        return []
-    return classic_claims.claim_names_of(from_document(Pod, document))
 
 
 def _shortens(metadata: Document, grace: int) -> bool:

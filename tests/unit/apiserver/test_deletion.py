@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from dray.api.document import Document
-from dray.apiserver.deletion import Outcome, claims_without_grace, is_finished, plan_deletion
+from dray.apiserver.deletion import Outcome, is_finished, plan_deletion
+from dray.apiserver.pod_grace import claims_without_grace
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.options import DeleteOptions
 from dray.apiserver.registry import builtin
@@ -104,15 +105,13 @@ CASES = {
 def test_a_pod_with_classic_claims_gives_itself_a_second() -> None:
     claims = [{"name": "c", "resourceClaimName": "shared"}, {"name": "own", "template": {}}]
     pod: Document = {"metadata": {"name": "x"}, "spec": {**NO_GRACE["spec"], "resourceClaims": claims}}
-    own = DeleteOptions()
-    assert claims_without_grace(endpoint("pods"), pod, own) == ["shared", "x-own"]
-    planned = plan_deletion(endpoint("pods"), pod, own, NOW, least_grace=1)
+    assert claims_without_grace(pod) == ["shared", "x-own"]
+    planned = plan_deletion(endpoint("pods"), pod, DeleteOptions(), NOW, least_grace=1)
     assert planned.outcome is Outcome.WRITE
     assert planned.document["metadata"]["deletionGracePeriodSeconds"] == 1
     by_force = DeleteOptions(grace_period_seconds=0)
-    assert claims_without_grace(endpoint("pods"), pod, by_force) == []
-    assert plan_deletion(endpoint("pods"), pod, by_force, NOW).outcome is Outcome.REMOVE
-    assert claims_without_grace(endpoint("pods"), {**pod, "spec": {"resourceClaims": claims}}, own) == []
+    assert plan_deletion(endpoint("pods"), pod, by_force, NOW, least_grace=1).outcome is Outcome.REMOVE
+    assert claims_without_grace({**pod, "spec": {"resourceClaims": claims}}) == []
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -43,6 +43,8 @@ class Backend:
     admission: AdmissionChain
     # Of resources whose writes are more than replacing a value in the store.
     writers: Mapping[GroupResource, ObjectWriter]
+    # Of resources that are deleted with a grace period: the least one if the deletion names none.
+    least_graces: Mapping[GroupResource, Callable[[Document], Awaitable[int]]]
     authorizer: Authorizer
     random: random.Random
 
@@ -55,6 +57,11 @@ class Backend:
         if endpoint.completes_stored:
             return endpoint.decode(entry.value, entry.revision)
         return self.documents.document(entry)
+
+    async def least_grace(self, endpoint: Endpoint, old: Document) -> int:
+        """Return the seconds that an object gets at least, before it is gone, if the deletion names no grace period."""
+        least = self.least_graces.get(endpoint.resource)
+        return 0 if least is None else await least(old)
 
     def encode(self, endpoint: Endpoint, hub: Document, *, bounded: bool = False) -> bytes:
         """Return the value to store; watchers of the write need not parse it.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
 import msgspec
 
-from dray.api.document import Document, GroupResource
+from dray.api.document import Document
 from dray.api.errors import ConflictError, NotFoundError
 from dray.apiserver.admission.plugin import AdmissionAttributes, Operation
 from dray.apiserver.call import Call, DocumentResult, ObjectResult, Result, success
@@ -17,7 +16,6 @@ from dray.apiserver.deletion import (
     Deletion,
     Outcome,
     check_preconditions,
-    claims_without_grace,
     plan_deletion,
     returns_deleted,
 )
@@ -27,12 +25,10 @@ from dray.apiserver.handlers.backend import Backend
 from dray.apiserver.handlers.get import GetHandler
 from dray.apiserver.malformed import each_shown, is_formed, unless_malformed
 from dray.apiserver.options import DeleteOptions, parse_delete_options, parse_list_options
-from dray.apiserver.reflector import resource_prefix
 from dray.store.interface import Entry, KeyNotFoundError, RevisionConflictError
 
 # Concurrent writers of one object; in each round one of them made progress.
 _ATTEMPTS_MAX: Final = 64
-_CLASSIC_CLAIMS: Final = resource_prefix(GroupResource("cdi.k8s.io", "resourceclaims"))
 _SELECTION_PARAMETERS: Final = frozenset(
     {"labelSelector", "fieldSelector", "limit", "continue", "resourceVersion", "resourceVersionMatch"}
 )
@@ -71,8 +67,7 @@ class DeleteHandler:
             undo = await backend.admission.validate(attributes.with_objects(None, old))
             check_preconditions(endpoint, old, options)
             try:
-                names = claims_without_grace(endpoint, old, options)
-                least = 1 if names and await self._is_any_classic(namespace, names) else 0
+                least = await backend.least_grace(endpoint, old) if options.grace_period_seconds is None else 0
                 deletion = plan_deletion(endpoint, old, options, backend.clock.now(), least)
             except Exception:
                 if is_formed(old, endpoint):
@@ -108,10 +103,6 @@ class DeleteHandler:
                 # Deleted by another client meanwhile.
                 continue
         return DocumentResult(list_document(endpoint, documents, listing.metadata()))
-
-    async def _is_any_classic(self, namespace: str, names: Iterable[str]) -> bool:
-        keys = (f"{_CLASSIC_CLAIMS}{namespace}/{name}" for name in names)
-        return any([await self._backend.store.get(key) is not None for key in keys])
 
     async def _remove_malformed(self, endpoint: Endpoint, entry: Entry, name: str, options: DeleteOptions) -> Result:
         """Remove at once what is no object of its kind, and has no finalizers or owners that could be heeded."""
