@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from dray.api.document import Document, GroupVersion
-from dray.api.errors import APIError, ConflictError, NotFoundError
+from dray.api.errors import NotFoundError
 from dray.api.features import FeatureGates
-from dray.client.in_process import InProcessTransport
-from dray.client.interface import DeleteOptions, LocalRequest, Patch, PatchType, WatchBatch, WriteOptions, unstructured
+from dray.client.interface import DeleteOptions, LocalRequest, Patch, PatchType, unstructured
 from dray.client.rest import RestClient
 from dray.client.shared_informers import SharedInformerFactory
 from dray.controllers.classic_claim.reconciler import ClassicClaimController
@@ -22,25 +20,26 @@ from dray.driver.classic import Allocation, Claim, ClassicController, NoRoomErro
 from dray.driver.classic.reconciler import DriverReconciler
 from dray.lib.clock import Clock
 from dray.runtime.metrics import Metrics
-from dray.sim.replica.virtual_time import LoopClock
-from tests.in_process_server import in_process_server
 from tests.simulation import classic_checks as checks
 from tests.simulation.network import FaultRates
-from tests.simulation.processes import Process, SchedulerProgram
+from tests.simulation.processes import Program, SchedulerProgram
+from tests.simulation.scheduling_simulation import (
+    ACTIONS,
+    NODES,
+    POD_NAMES,
+    PODS,
+    SHARED_NAMES,
+    TEAM,
+    SchedulingSimulation,
+)
 
-CORE, CDI = GroupVersion("", "v1"), GroupVersion("cdi.k8s.io", "v1alpha1")
-PODS = unstructured(CORE, "pods", "Pod")
-NODES = unstructured(CORE, "nodes", "Node", namespaced=False)
+CDI = GroupVersion("cdi.k8s.io", "v1alpha1")
 CLAIMS = unstructured(CDI, "resourceclaims", "ResourceClaim")
 CLASSES = unstructured(CDI, "resourceclasses", "ResourceClass", namespaced=False)
 
-TEAM = "team"
 DRIVER = "board.example.com"
 NODE_NAMES = ("node-0", "node-1", "node-2")
 BOARDS_PER_NODE = 2
-POD_NAMES = tuple(f"pod-{number}" for number in range(9))
-SHARED_NAMES = ("shared-0", "shared-1")
-ACTIONS = 45
 # Followed kinds that the simulation has none of only cost time.
 GATES = FeatureGates.parse("DRADeviceTaintRules=false")
 
@@ -97,97 +96,39 @@ class Boards(ClassicController):
             raise OSError(f"{what} broke")
 
 
-class CheckedServer:
-    """The API server, with the safety checks run after every write."""
+class ClassicSimulation(SchedulingSimulation):
+    """Boards that a driver allocates."""
 
-    def __init__(self, inner: Any, simulation: ClassicSimulation) -> None:
-        self._inner = inner
-        self._simulation = simulation
-
-    async def handle(self, request: LocalRequest) -> Document:
-        answer: Document = await self._inner.handle(request)
-        if request.verb not in ("get", "list") and request.resource in ("pods", "resourceclaims"):
-            self._simulation.note(request, answer)
-            await self._simulation.check()
-        return answer
-
-    async def watch(self, request: LocalRequest) -> AsyncIterator[WatchBatch]:
-        stream: AsyncIterator[WatchBatch] = await self._inner.watch(request)
-        return stream
-
-
-class ClassicSimulation:
-    """`rng` is the only randomness, the loop the only clock."""
+    claims = CLAIMS
 
     def __init__(self, seed: int, *, schedulers: int, rates: FaultRates | None = None, actions: int = ACTIONS) -> None:
-        self._rng = random.Random(seed)
-        self.rates = rates or FaultRates(driver_broken=0.03)
-        self._actions = actions
-        self.scheduler_names = ("default-scheduler", "other-scheduler")[:schedulers]
-        self.programs = [SchedulerProgram(name, GATES) for name in self.scheduler_names]
+        names = ("default-scheduler", "other-scheduler")[:schedulers]
+        programs = {name: SchedulerProgram(name, GATES) for name in names}
+        super().__init__(seed, rates or FaultRates(driver_broken=0.03), actions, programs)
         self.hardware = Hardware()
-        self.processes: list[Process] = []
-        # Uid of a Pod whose containers run -> uids of its claims.
-        self.running: dict[str, frozenset[str]] = {}
-        self.writes = self.others_writes = 0
-        # The first broken promise; ends the run.
-        self.violation: AssertionError | None = None
-        self.story = self.rates.story
+        self.others_writes = 0
 
-    async def run(self) -> None:
-        async with AsyncExitStack() as stack:
-            inner = await stack.enter_async_context(in_process_server(LoopClock(), self._fork(), TEAM))
-            server = CheckedServer(inner, self)
-            self.user = RestClient(
-                InProcessTransport(server, user="user", groups=("system:masters",), user_agent="user")
-            )
-            self._eyes = RestClient(
-                InProcessTransport(inner, user="eyes", groups=("system:masters",), user_agent="eyes")
-            )
-            await self._create_objects()
-            for name, program in zip(self.scheduler_names, self.programs, strict=True):
-                self.processes.append(Process(name, program, server, self._fork(), self.rates))
-            self.processes.append(Process("controller", _controller, server, self._fork(), self.rates))
-            self.processes.append(Process("driver", self._driver, server, self._fork(), self.rates))
-            for process in self.processes:
-                process.start()
-            kubelet = asyncio.ensure_future(self._kubelet())
-            try:
-                await self._run_workload()
-                await self._stop_faults()
-            finally:
-                kubelet.cancel()
-                await asyncio.gather(kubelet, return_exceptions=True)
-                for process in self.processes:
-                    if process.alive:
-                        await process.end()
+    def other_programs(self) -> Iterable[tuple[str, Program]]:
+        return [("controller", _controller), ("driver", self._driver)]
 
     def _driver(self, client: RestClient, rng: random.Random, clock: Clock) -> list[Coroutine[Any, Any, Any]]:
         informers = SharedInformerFactory(client, clock, rng)
         reconciler = DriverReconciler(Boards(self, rng), client, informers, clock, Metrics())
         return [informers.run(), reconciler.run()]
 
-    def _fork(self) -> random.Random:
-        return random.Random(self._rng.random())
-
     # --- The story. ---
 
-    def log(self, text: str) -> None:
-        self.story.append(f"{asyncio.get_running_loop().time():9.3f} {text}")
-
     def note(self, request: LocalRequest, answer: Document) -> None:
-        self.writes += 1
+        super().note(request, answer)
         # The driver tries claims without a node again from time to time, for room that it may not have heard of.
         self.others_writes += request.user_agent != "driver"
-        place = "/".join(part for part in (request.resource, request.name, request.subresource) if part)
+
+    def _details(self, request: LocalRequest, answer: Document) -> str:
         status = answer.get("status")
         status = status if isinstance(status, dict) and request.resource == "resourceclaims" else {}
         scheduler = (status.get("scheduling") or {}).get("scheduler") or {}
         users = [user["name"] for user in status.get("reservedFor") or ()]
-        self.log(
-            f"{request.user_agent:18} {request.verb:7} {place} {status.get('phase', '')} "
-            f"{scheduler.get('selectedNode', '')} {users or ''}"
-        )
+        return f" {status.get('phase', '')} {scheduler.get('selectedNode', '')} {users or ''}"
 
     # --- Safety. ---
 
@@ -214,10 +155,6 @@ class ClassicSimulation:
             return None
         return found if found["metadata"]["uid"] == claim.uid else None
 
-    async def state(self) -> tuple[list[Document], list[Document]]:
-        claims = list((await self._eyes.list(CLAIMS, TEAM)).items)
-        return claims, list((await self._eyes.list(PODS, TEAM)).items)
-
     async def check(self) -> None:
         claims, pods = await self.state()
         for problem in (
@@ -229,13 +166,9 @@ class ClassicSimulation:
         ):
             self.expect(False, problem)
 
-    def _raise_violation(self) -> None:
-        if self.violation is not None:
-            raise self.violation
-
     # --- Users. ---
 
-    async def _create_objects(self) -> None:
+    async def create_objects(self) -> None:
         await self.user.create(CLASSES, {"metadata": {"name": "board"}, "driverName": DRIVER})
         for name in NODE_NAMES:
             await self._add_node(name)
@@ -246,15 +179,6 @@ class ClassicSimulation:
         await self.user.create(NODES, {"metadata": {"name": name}, "status": status})
         # Nobody here looks after nodes: they are ready from the beginning.
         await self.user.patch(NODES, name, "", Patch(PatchType.MERGE, {"spec": {"taints": None}}))
-
-    async def _run_workload(self) -> None:
-        for _ in range(self._actions):
-            await asyncio.sleep(self._rng.uniform(0.0, 1.5))
-            self._raise_violation()
-            try:
-                await self._step()
-            except APIError as refusal:
-                self.log(f"user: {refusal}")
 
     async def _step(self) -> None:
         name = self._rng.choice(POD_NAMES)
@@ -293,11 +217,7 @@ class ClassicSimulation:
             case "node":
                 await self._replace_node(self._rng.choice(NODE_NAMES))
             case _:
-                self._crash(self._rng.choice(self.processes))
-
-    def _crash(self, process: Process) -> None:
-        if self.rates.crash:
-            process.crash()
+                self._crash_one()
 
     async def _lose(self, name: str) -> None:
         """The Pod's node has died: nobody takes its reservations back."""
@@ -318,36 +238,10 @@ class ClassicSimulation:
         }
         await self.user.create(CLAIMS, {"metadata": {"name": name, "namespace": TEAM}, "spec": spec})
 
-    def _pod(self, name: str, *entries: Document) -> Document:
-        spec = {
-            "schedulerName": self._rng.choice(self.scheduler_names),
-            "containers": [{"name": "c", "image": "i"}],
-            "resourceClaims": list(entries),
-        }
-        return {"metadata": {"name": name, "namespace": TEAM}, "spec": spec}
-
     async def _finish(self, name: str) -> None:
         pod = await self.user.get(PODS, name, TEAM)
         if self.running.pop(pod["metadata"]["uid"], None) is not None:
             await self._set_phase(name, "Succeeded")
-
-    # --- Kubelets, and the garbage collector's part. ---
-
-    async def _kubelet(self) -> None:
-        seen = -1
-        while True:
-            await asyncio.sleep(0.25)
-            if seen == self.writes:
-                continue
-            seen = self.writes
-            claims, pods = await self.state()
-            for pod in pods:
-                try:
-                    await self._sync_pod(pod, claims)
-                except (NotFoundError, ConflictError):
-                    # Again when something has changed.
-                    seen = -1
-            await self._collect(claims, pods)
 
     async def _sync_pod(self, pod: Document, claims: list[Document]) -> None:
         uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
@@ -367,32 +261,7 @@ class ClassicSimulation:
                 self.running[uid] = frozenset(claim["metadata"]["uid"] for claim in mine)
                 await self._set_phase(name, "Running")
 
-    async def _set_phase(self, name: str, phase: str) -> None:
-        patch = Patch(PatchType.MERGE, {"status": {"phase": phase}})
-        await self.user.patch(PODS, name, TEAM, patch, WriteOptions(subresource="status"))
-
-    async def _collect(self, claims: list[Document], pods: list[Document]) -> None:
-        alive = {pod["metadata"]["uid"] for pod in pods}
-        for claim in claims:
-            owners = claim["metadata"].get("ownerReferences") or ()
-            if owners and owners[0]["uid"] not in alive and not claim["metadata"].get("deletionTimestamp"):
-                try:
-                    await self.user.delete(
-                        CLAIMS, claim["metadata"]["name"], TEAM, DeleteOptions(uid=claim["metadata"]["uid"])
-                    )
-                except APIError:
-                    continue
-
-    # --- Liveness. ---
-
-    async def _stop_faults(self) -> None:
-        """No more faults: everything must come to rest before the queue's flush could have hidden a lost wake-up."""
-        self.rates.on = False
-        await asyncio.sleep(200)
-        self._raise_violation()
-        for process in self.processes:
-            assert process.alive, f"{process.name} has not come back"
-            assert not process.failures(), process.failures()
+    async def check_settled(self) -> None:
         claims, pods = await self.state()
         free = {node: self.hardware.free_on(node) for node in NODE_NAMES}
         problems = [

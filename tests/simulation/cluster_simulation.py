@@ -2,70 +2,45 @@
 
 from __future__ import annotations
 
-import asyncio
-import random
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from dray.api.document import Document, GroupVersion
-from dray.api.errors import APIError, NotFoundError
-from dray.api.features import FeatureGates
-from dray.client.in_process import InProcessTransport
-from dray.client.interface import DeleteOptions, LocalRequest, Patch, PatchType, WatchBatch, WriteOptions, unstructured
-from dray.client.rest import RestClient
-from dray.sim.replica.virtual_time import LoopClock
-from tests.in_process_server import in_process_server
+from dray.api.errors import APIError
+from dray.client.interface import DeleteOptions, unstructured
 from tests.simulation import checks
 from tests.simulation.network import FaultRates
-from tests.simulation.processes import Process, Program, SchedulerProgram, controller_program
+from tests.simulation.processes import Program, SchedulerProgram, controller_program
+from tests.simulation.scheduling_simulation import (
+    ACTIONS,
+    NODES,
+    POD_NAMES,
+    PODS,
+    SHARED_NAMES,
+    TEAM,
+    SchedulingSimulation,
+)
 
-CORE, DRA = GroupVersion("", "v1"), GroupVersion("resource.k8s.io", "v1")
-PODS = unstructured(CORE, "pods", "Pod")
-NODES = unstructured(CORE, "nodes", "Node", namespaced=False)
+DRA = GroupVersion("resource.k8s.io", "v1")
 CLAIMS = unstructured(DRA, "resourceclaims", "ResourceClaim")
 TEMPLATES = unstructured(DRA, "resourceclaimtemplates", "ResourceClaimTemplate")
 CLASSES = unstructured(DRA, "deviceclasses", "DeviceClass", namespaced=False)
 SLICES = unstructured(DRA, "resourceslices", "ResourceSlice", namespaced=False)
 
-TEAM = "team"
 DRIVER = "gpu.example.com"
 RESOURCE = "example.com/gpu"
 PLUGIN_NODE = "plugin"
 PLUGIN_DEVICES = 2
 NODE_COUNT = 3
 DEVICES_PER_NODE = 2
-POD_NAMES = tuple(f"pod-{number}" for number in range(9))
-SHARED_NAMES = ("shared-0", "shared-1")
-ACTIONS = 45
 _NOW = DeleteOptions(grace_period_seconds=0)
 
 
-class CheckedServer:
-    """The API server, with the safety checks run after every write."""
+class ClusterSimulation(SchedulingSimulation):
+    """Nodes with devices, and claims that schedulers allocate."""
 
-    def __init__(self, inner: Any, simulation: ClusterSimulation) -> None:
-        self._inner = inner
-        self._simulation = simulation
-
-    async def handle(self, request: LocalRequest) -> Document:
-        answer: Document = await self._inner.handle(request)
-        if request.verb not in ("get", "list") and request.resource in ("pods", "resourceclaims"):
-            self._simulation.note(request)
-            try:
-                await self._simulation.check()
-            except AssertionError as violation:
-                # Not raised here: the sender of the request would log it and go on.
-                self._simulation.violation = self._simulation.violation or violation
-        return answer
-
-    async def watch(self, request: LocalRequest) -> AsyncIterator[WatchBatch]:
-        stream: AsyncIterator[WatchBatch] = await self._inner.watch(request)
-        return stream
-
-
-class ClusterSimulation:
-    """`rng` is the only randomness, the loop the only clock."""
+    claims = CLAIMS
 
     def __init__(
         self,
@@ -77,82 +52,26 @@ class ClusterSimulation:
         rates: FaultRates | None = None,
         actions: int = ACTIONS,
     ) -> None:
-        self._rng = random.Random(seed)
-        self._actions = actions
+        names = ("default-scheduler", "other-scheduler")[:schedulers]
+        super().__init__(seed, rates or FaultRates(), actions, {name: SchedulerProgram(name) for name in names})
         # With Pods that ask for an extended resource, and a node where a device plugin has it.
         self.extended = extended
         # Whether the server refuses to allocate a device twice; a kube-apiserver does not.
         self.exclusive = exclusive
-        # Of the API server.
-        self.gates: FeatureGates | None = None
-        self.rates = rates or FaultRates()
-        self.scheduler_names = ("default-scheduler", "other-scheduler")[:schedulers]
-        self.programs = [SchedulerProgram(name) for name in self.scheduler_names]
         # What runs beside each scheduler.
         self.controller_program: Program = controller_program
-        self.processes: list[Process] = []
-        # Uid of a Pod whose containers run -> its claims' uids and devices when they started.
-        self.running: dict[str, dict[str, list[str]]] = {}
         # Uids of Pods that run with a device of the plugin.
         self.on_plugin: set[str] = set()
-        self.writes = 0
-        # The first broken promise; ends the run.
-        self.violation: AssertionError | None = None
-        self.story = self.rates.story
 
-    async def run(self) -> None:
-        async with AsyncExitStack() as stack:
-            inner = await stack.enter_async_context(
-                in_process_server(LoopClock(), self._fork(), TEAM, gates=self.gates)
-            )
-            if not self.exclusive:
-                inner._server.cache.devices.check = lambda *_: None  # type: ignore[method-assign]
-            server = CheckedServer(inner, self)
-            self.user = RestClient(
-                InProcessTransport(server, user="user", groups=("system:masters",), user_agent="user")
-            )
-            self._eyes = RestClient(
-                InProcessTransport(inner, user="eyes", groups=("system:masters",), user_agent="eyes")
-            )
-            self.rates.evict = self._evict
-            await self.create_objects()
-            for name, program in zip(self.scheduler_names, self.programs, strict=True):
-                self.processes.append(Process(name, program, server, self._fork(), self.rates))
-            for number in range(len(self.scheduler_names)):
-                self.processes.append(
-                    Process(f"controller-{number}", self.controller_program, server, self._fork(), self.rates)
-                )
-            for process in self.processes:
-                process.start()
-            kubelet = asyncio.ensure_future(self._kubelet())
-            try:
-                await self._run_workload()
-                await self._stop_faults()
-            finally:
-                kubelet.cancel()
-                await asyncio.gather(kubelet, return_exceptions=True)
-                for process in self.processes:
-                    if process.alive:
-                        await process.end()
+    def prepare(self, inner: Any) -> None:
+        if not self.exclusive:
+            inner._server.cache.devices.check = lambda *_: None
+        self.rates.evict = self._evict
 
-    def _raise_violation(self) -> None:
-        if self.violation is not None:
-            raise self.violation
-
-    def _fork(self) -> random.Random:
-        return random.Random(self._rng.random())
-
-    def note(self, request: LocalRequest) -> None:
-        self.writes += 1
-        place = "/".join(part for part in (request.resource, request.name, request.subresource) if part)
-        time = asyncio.get_running_loop().time()
-        self.story.append(f"{time:9.3f} {request.user_agent:18} {request.verb:7} {place}")
+    def other_programs(self) -> Iterable[tuple[str, Program]]:
+        return [(f"controller-{number}", self.controller_program) for number in range(len(self.scheduler_names))]
 
     # --- Safety. ---
-
-    async def state(self) -> tuple[list[Document], list[Document]]:
-        claims = list((await self._eyes.list(CLAIMS, TEAM)).items)
-        return claims, list((await self._eyes.list(PODS, TEAM)).items)
 
     async def check(self) -> None:
         claims, pods = await self.state()
@@ -187,15 +106,6 @@ class ClusterSimulation:
         spec = {"spec": {"devices": {"requests": [request]}}}
         await self.user.create(TEMPLATES, {"metadata": {"name": name, "namespace": TEAM}, "spec": spec})
 
-    async def _run_workload(self) -> None:
-        for _ in range(self._actions):
-            await asyncio.sleep(self._rng.uniform(0.0, 1.5))
-            self._raise_violation()
-            try:
-                await self._step()
-            except APIError as refusal:
-                self.story.append(f"          user: {refusal}")
-
     async def _step(self) -> None:
         name = self._rng.choice(POD_NAMES)
         match self._rng.choices(
@@ -219,16 +129,7 @@ class ClusterSimulation:
             case "delete claim":
                 await self.user.delete(CLAIMS, self._rng.choice(SHARED_NAMES), TEAM)
             case _:
-                if self.rates.crash:
-                    self._rng.choice(self.processes).crash()
-
-    def _pod(self, name: str, entry: Document) -> Document:
-        spec = {
-            "schedulerName": self._rng.choice(self.scheduler_names),
-            "containers": [{"name": "c", "image": "i"}],
-            "resourceClaims": [entry],
-        }
-        return {"metadata": {"name": name, "namespace": TEAM}, "spec": spec}
+                self._crash_one()
 
     def _extended_pod(self, name: str) -> Document:
         container = {"name": "c", "image": "i", "resources": {"limits": {RESOURCE: "1"}}}
@@ -245,23 +146,6 @@ class ClusterSimulation:
         if self.running.pop(pod["metadata"]["uid"], None) is not None:
             self.on_plugin.discard(pod["metadata"]["uid"])
             await self._set_phase(name, "Succeeded")
-
-    # --- Kubelets, and the garbage collector's part. ---
-
-    async def _kubelet(self) -> None:
-        seen = -1
-        while True:
-            await asyncio.sleep(0.25)
-            if seen == self.writes:
-                continue
-            seen = self.writes
-            claims, pods = await self.state()
-            for pod in pods:
-                try:
-                    await self._sync_pod(pod, claims)
-                except NotFoundError:
-                    continue
-            await self._collect(claims, pods)
 
     async def _sync_pod(self, pod: Document, claims: list[Document]) -> None:
         uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
@@ -290,35 +174,7 @@ class ClusterSimulation:
         else:
             await self._set_phase(name, "Failed")
 
-    async def _set_phase(self, name: str, phase: str) -> None:
-        patch = Patch(PatchType.MERGE, {"status": {"phase": phase}})
-        await self.user.patch(PODS, name, TEAM, patch, WriteOptions(subresource="status"))
-
-    async def _collect(self, claims: list[Document], pods: list[Document]) -> None:
-        alive = {pod["metadata"]["uid"] for pod in pods}
-        for claim in claims:
-            owners = claim["metadata"].get("ownerReferences") or ()
-            if owners and owners[0]["uid"] not in alive and not claim["metadata"].get("deletionTimestamp"):
-                try:
-                    await self.user.delete(
-                        CLAIMS, claim["metadata"]["name"], TEAM, DeleteOptions(uid=claim["metadata"]["uid"])
-                    )
-                except APIError:
-                    continue
-
-    # --- Liveness. ---
-
-    async def _stop_faults(self) -> None:
-        """No more faults: everything must come to rest before the queue's flush could have hidden a lost wake-up."""
-        self.rates.on = False
-        await asyncio.sleep(200)
-        self._raise_violation()
-        for process in self.processes:
-            assert process.alive, f"{process.name} has not come back"
-            assert not process.failures(), process.failures()
-        await self._check_settled()
-
-    async def _check_settled(self) -> None:
+    async def check_settled(self) -> None:
         claims, pods = await self.state()
         room = PLUGIN_DEVICES - len(self.on_plugin) if self.extended else 0
         checks.everything_is_settled(claims, pods, NODE_COUNT * DEVICES_PER_NODE, room)

@@ -20,17 +20,10 @@ from dray.controllers.reconciler import ControllerContext
 from dray.controllers.resource_claim.reconciler import ResourceClaimController
 from dray.lib.clock import Clock
 from tests.simulation import checks
-from tests.simulation.cluster_simulation import (
-    DEVICES_PER_NODE,
-    DRIVER,
-    NODE_COUNT,
-    POD_NAMES,
-    PODS,
-    SLICES,
-    ClusterSimulation,
-)
+from tests.simulation.cluster_simulation import DEVICES_PER_NODE, DRIVER, NODE_COUNT, SLICES, ClusterSimulation
 from tests.simulation.network import FaultRates
 from tests.simulation.processes import GATES
+from tests.simulation.scheduling_simulation import POD_NAMES, PODS
 
 NO_EXECUTE, NO_SCHEDULE = "NoExecute", "NoSchedule"
 # Templates, and the tolerations of their claims.
@@ -102,8 +95,8 @@ class DeviceTaintSimulation(ClusterSimulation):
 
     # --- What must hold. ---
 
-    def note(self, request: LocalRequest) -> None:
-        super().note(request)
+    def note(self, request: LocalRequest, answer: Document) -> None:
+        super().note(request, answer)
         by_controller = request.user_agent.startswith("controller")
         if (request.verb, request.resource) == ("delete", "pods") and by_controller and isinstance(request.body, dict):
             self.rates.paths["eviction"] += 1
@@ -118,7 +111,7 @@ class DeviceTaintSimulation(ClusterSimulation):
             for uid in checks.users_of(claim):
                 self._devices.setdefault(uid, set()).update(checks.devices_of(claim))
 
-    async def _check_settled(self) -> None:
+    async def check_settled(self) -> None:
         """Every eviction has taken place; and when the taints go, so do the waits for devices without them."""
         claims, pods = await self.state()
         templates = {
@@ -135,7 +128,7 @@ class DeviceTaintSimulation(ClusterSimulation):
             await self._write_slice(node)
         await asyncio.sleep(100)
         self._raise_violation()
-        await super()._check_settled()
+        await super().check_settled()
 
 
 def _device(node: int, number: int) -> str:

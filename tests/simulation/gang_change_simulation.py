@@ -15,8 +15,9 @@ from dray.api.document import Document
 from dray.api.errors import APIError
 from dray.client.interface import Patch, PatchType, WriteOptions
 from tests.simulation import checks
-from tests.simulation.cluster_simulation import CLAIMS, NODE_COUNT, PODS, SLICES, TEAM
+from tests.simulation.cluster_simulation import CLAIMS, NODE_COUNT, SLICES
 from tests.simulation.gang_simulation import ENTRY, GANGS, POD_GROUPS, GangLossSimulation, min_count
+from tests.simulation.scheduling_simulation import PODS, TEAM
 
 READY, BROKEN = "ready", "broken"
 CONDITIONS: Document = {"bindsToNode": True, "bindingConditions": [READY], "bindingFailureConditions": [BROKEN]}

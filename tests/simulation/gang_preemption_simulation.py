@@ -47,8 +47,8 @@ class GangPreemptionSimulation(GangSimulation):
         mode = self._rng.choice(DISRUPTION_MODES)
         return {"priorityClassName": self._rng.choice(tuple(PRIORITIES)), "disruptionMode": mode}
 
-    def _pod(self, name: str, entry: Document) -> Document:
-        pod = super()._pod(name, entry)
+    def _pod(self, name: str, *entries: Document) -> Document:
+        pod = super()._pod(name, *entries)
         pod["spec"]["priorityClassName"] = self._rng.choice(tuple(PRIORITIES))
         return pod
 
@@ -67,8 +67,8 @@ class GangPreemptionSimulation(GangSimulation):
             elif not better:
                 self.in_vain.append(pod["metadata"]["name"])
 
-    async def _check_settled(self) -> None:
-        await super()._check_settled()
+    async def check_settled(self) -> None:
+        await super().check_settled()
         claims, pods = await self.state()
         used = {device for claim in claims for device in checks.devices_of(claim)}
         free = NODE_COUNT * DEVICES_PER_NODE - len(used)

@@ -25,17 +25,11 @@ from dray.controllers.reconciler import ControllerContext
 from dray.controllers.resource_claim.reconciler import ResourceClaimController
 from dray.lib.clock import Clock
 from tests.simulation import checks
-from tests.simulation.cluster_simulation import (
-    ACTIONS,
-    DEVICES_PER_NODE,
-    NODE_COUNT,
-    PODS,
-    TEAM,
-    ClusterSimulation,
-)
+from tests.simulation.cluster_simulation import DEVICES_PER_NODE, NODE_COUNT, ClusterSimulation
 from tests.simulation.network import FaultRates
 from tests.simulation.preemption_simulation import is_preempted
 from tests.simulation.processes import SchedulerProgram
+from tests.simulation.scheduling_simulation import ACTIONS, PODS, TEAM
 
 POD_GROUPS = unstructured(GroupVersion("scheduling.k8s.io", "v1beta1"), "podgroups", "PodGroup")
 GATES = FeatureGates.parse(
@@ -71,8 +65,8 @@ class GangSimulation(ClusterSimulation):
         # By the group's uid.
         self._losses: dict[str, GangLosses] = defaultdict(GangLosses)
 
-    def note(self, request: LocalRequest) -> None:
-        super().note(request)
+    def note(self, request: LocalRequest, answer: Document) -> None:
+        super().note(request, answer)
         if request.verb == "create" and request.subresource == "binding":
             self.rates.paths["binding"] += 1
 
@@ -165,7 +159,7 @@ class GangSimulation(ClusterSimulation):
         known = (pod.metadata for scheduler in schedulers for pod in scheduler._pods.lister.list())
         return {metadata.uid or "" for metadata in known if metadata.deletion_timestamp is None}
 
-    async def _check_settled(self) -> None:
+    async def check_settled(self) -> None:
         claims, pods = await self.state()
         used = {device for claim in claims for device in checks.devices_of(claim)}
         free = NODE_COUNT * DEVICES_PER_NODE - len(used)

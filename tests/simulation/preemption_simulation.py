@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dray.api.document import Document, GroupVersion
 from dray.client.interface import LocalRequest, unstructured
-from tests.simulation.cluster_simulation import ACTIONS, POD_NAMES, PODS, ClusterSimulation
+from tests.simulation.cluster_simulation import ClusterSimulation
 from tests.simulation.network import FaultRates
+from tests.simulation.scheduling_simulation import ACTIONS, POD_NAMES, PODS
 
 PRIORITY_CLASSES = unstructured(
     GroupVersion("scheduling.k8s.io", "v1"), "priorityclasses", "PriorityClass", namespaced=False
@@ -35,13 +36,13 @@ class PreemptionSimulation(ClusterSimulation):
             await self.user.create(PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value})
         await super().create_objects(pods_per_node)
 
-    def _pod(self, name: str, entry: Document) -> Document:
-        pod = super()._pod(name, entry)
+    def _pod(self, name: str, *entries: Document) -> Document:
+        pod = super()._pod(name, *entries)
         pod["spec"]["priorityClassName"] = self._rng.choice(tuple(PRIORITIES))
         return pod
 
-    def note(self, request: LocalRequest) -> None:
-        super().note(request)
+    def note(self, request: LocalRequest, answer: Document) -> None:
+        super().note(request, answer)
         if request.resource == "pods" and request.verb == "delete" and request.user_agent in self.scheduler_names:
             self.rates.paths["preemption"] += 1
 
@@ -71,8 +72,8 @@ class PreemptionSimulation(ClusterSimulation):
         """Whether a Pod of higher priority has ever been there."""
         return any(priority > priority_of(victim) for priority in self.priorities.values())
 
-    async def _check_settled(self) -> None:
-        await super()._check_settled()
+    async def check_settled(self) -> None:
+        await super().check_settled()
         claims, pods = await self.state()
         alone = {
             consumer["uid"]

@@ -13,8 +13,9 @@ from dray.client.interface import DeleteOptions
 from dray.client.rest import RestClient
 from dray.sim.replica.virtual_time import LoopClock, run_virtually
 from tests.in_process_server import in_process_server
-from tests.simulation.cluster_simulation import CLAIMS, PODS, TEAM, ClusterSimulation
+from tests.simulation.cluster_simulation import CLAIMS, ClusterSimulation
 from tests.simulation.processes import SchedulerProgram, controller_program
+from tests.simulation.scheduling_simulation import PODS, TEAM
 
 USERS = 256
 

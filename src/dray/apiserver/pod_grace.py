@@ -1,4 +1,4 @@
-"""The grace period of Pods that give themselves none: claims of cdi.k8s.io are unprepared while their Pod holds them."""
+"""Pods that give themselves no grace period: claims of cdi.k8s.io are unprepared while their Pod holds them."""
 
 from __future__ import annotations
 

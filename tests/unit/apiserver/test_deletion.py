@@ -11,9 +11,9 @@ import pytest
 
 from dray.api.document import Document
 from dray.apiserver.deletion import Outcome, is_finished, plan_deletion
-from dray.apiserver.pod_grace import claims_without_grace
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.options import DeleteOptions
+from dray.apiserver.pod_grace import claims_without_grace
 from dray.apiserver.registry import builtin
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
