@@ -15,7 +15,7 @@ from typing import Any
 from dray.cmd.main import main
 from dray.node.agent.pod_setup import LocalPodSetup
 from dray.node.dra.dra_manager import DraManager
-from dray.node.runtimes.shim.runtime import ShimRuntime
+from dray.node.runtimes.process.runtime import ProcessRuntime
 from dray.node.topology.topology_manager import TopologyManager
 
 # Whose method is which part of a Pod's life.
@@ -24,11 +24,11 @@ PLACES: dict[str, tuple[type[Any], str]] = {
     "volumes": (LocalPodSetup, "prepare"),
     "prepare": (DraManager, "prepare"),
     "pre-start": (TopologyManager, "pre_start"),
-    "start": (ShimRuntime, "run_shim"),
-    "stop": (ShimRuntime, "stop_container"),
+    "start": (ProcessRuntime, "run"),
+    "stop": (ProcessRuntime, "stop_container"),
     "unprepare": (DraManager, "release"),
     "release": (TopologyManager, "release"),
-    "removal": (ShimRuntime, "remove_container"),
+    "removal": (ProcessRuntime, "remove_container"),
 }
 
 

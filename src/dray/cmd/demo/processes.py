@@ -18,7 +18,7 @@ from typing import Any, Final
 import orjson
 
 from dray.cmd.containers import running_containers, send_signal
-from dray.node.runtimes.shim.runtime import PROGRAM as SHIM
+from dray.node.runtimes.process.runtime import PROGRAM as SHIM
 
 READY_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 15.0

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dray.node.runtimes.process.runtime import preparation
+from dray.node.runtimes.process.jobs import preparation
 
 UID, GID, GROUPS = os.getuid(), os.getgid(), os.getgroups()
 

@@ -14,8 +14,8 @@ from dray.node.cdi.cache import CdiCache
 from dray.node.resource_manager import HostDevice
 from dray.node.runtimes.cri.translate import container_config, knows_cdi, record_of, sandbox_config
 from dray.node.runtimes.image_references import full_name
+from dray.node.runtimes.process.jobs import Jobs
 from dray.node.runtimes.process.limitations import metadata_path, mount_variables, warnings_for
-from dray.node.runtimes.process.runtime import ProcessRuntime
 from dray.node.runtimes.runtime import (
     BindMount,
     ContainerSpec,
@@ -24,7 +24,6 @@ from dray.node.runtimes.runtime import (
     Sandbox,
 )
 from dray.rpc.pb.cri.v1 import api_pb2 as pb
-from dray.runtime.system import SystemClock
 
 SANDBOX = Sandbox("uid", "ns", "p", "p-host", "/logs/ns_p_uid", labels={"app": "x"})
 
@@ -165,17 +164,17 @@ def test_the_process_runtime_copies_device_metadata(tmp_path: Path) -> None:
     mount = {"hostPath": str(host), "containerPath": target, "options": ["ro", "bind"]}
     device = {"name": "u_r", "containerEdits": {"mounts": [mount]}}
     (cdi / "d.json").write_text(json.dumps({"cdiVersion": "0.5.0", "kind": "d/metadata", "devices": [device]}))
-    runtime = ProcessRuntime(tmp_path / "containers", SystemClock(), CdiCache([str(cdi)]))
-    job = runtime.job(spec(command=("true",), cdi_devices=("d/metadata=u_r",)), tmp_path / "container-1", "container-1")
+    jobs = Jobs(tmp_path / "containers", CdiCache([str(cdi)]))
+    job = jobs.job(spec(command=("true",), cdi_devices=("d/metadata=u_r",)), "container-1")
     root = Path(dict(job["env"])["DRAY_DEVICE_METADATA"])
     copy = root / "resourceclaims/c/r/d-metadata.json"
     assert (copy.read_text(), copy.stat().st_mode & 0o777) == ("{}", 0o444)
     host.unlink()
     with pytest.raises(RuntimeFailure, match="device metadata"):
-        runtime.job(spec(command=("true",), cdi_devices=("d/metadata=u_r",)), tmp_path / "other", "other")
-    runtime.remove_files(tmp_path / "container-1")
+        jobs.job(spec(command=("true",), cdi_devices=("d/metadata=u_r",)), "other")
+    jobs.remove("container-1")
     assert not root.exists()
-    assert "DRAY_DEVICE_METADATA" not in dict(runtime.job(spec(command=("true",)), tmp_path / "plain", "plain")["env"])
+    assert "DRAY_DEVICE_METADATA" not in dict(jobs.job(spec(command=("true",)), "plain")["env"])
 
 
 def test_volumes_are_named_by_variables() -> None:
