@@ -197,6 +197,38 @@ async def test_what_cannot_be_attributed_stays_reserved(folder: str) -> None:
         assert sorted(here.held("u3") + here.held("u4")) == ["c", "d"]
 
 
+@pytest.mark.behaviour("DP-62")
+@pytest.mark.parametrize("reported", [["c"], [], ["c", "d"]])
+async def test_what_an_older_agents_container_has_is_read_from_its_pods_status(
+    folder: str, reported: list[str]
+) -> None:
+    pods = Pods()
+    found = await run_three(folder, pods)
+    found[2] = record(asking("u3"))
+    told = {"name": "vendor.com/foo", "resources": [{"resourceID": name} for name in reported]}
+    status = {"containerStatuses": [{"name": "main", "allocatedResourcesStatus": [told]}]}
+    running = pods.items["u3"] = pod("u3", [container("main", {"vendor.com/foo": 1})], status=status)
+    is_enough = len(reported) == 1
+    lose(folder, "all damaged")
+    async with node(folder, pods, found=found) as here, plugin(here, "a", "b", "c", "d"):
+        assert (await here.admit(asking("u4")) is None) is is_enough
+        pods.remove("u4")
+        assert here.held("u3") == (["c"] if is_enough else [])
+        assert ("DevicesNotAttributed" in dict(here.warnings)) is not is_enough
+    # Also after another restart, which finds a good checkpoint.
+    async with node(folder, pods, found=found) as here, plugin(here, "a", "b", "c", "d") as served:
+        assert await here.admit(running) is None
+        assert (await here.admit(asking("u4")) is None) is is_enough
+        if is_enough:
+            assert served.allocated == [["d"]]
+            # Its container starts again: the plugin is asked for the same device.
+            with pytest.raises(ResourceError, match="no devices found allocated"):
+                here.manager.container_options(running, "main")
+            await until(lambda: served.allocated == [["d"], ["c"]])
+            await until(lambda: not here.devices._missing(running, running.spec.containers[0]))
+            assert here.manager.container_options(running, "main").envs["FOO"] == "c"
+
+
 @pytest.mark.behaviour("DP-61")
 async def test_an_unattributed_device_is_free_when_its_pod_has_gone(folder: str) -> None:
     pods = Pods()

@@ -106,6 +106,9 @@ class DeviceAllocator:
             return found.ids
         return next((mark.ids for mark in self._marks.values() if mark.slot == slot), frozenset())
 
+    def _is_marked(self, slot: AssignmentKey) -> bool:
+        return any(mark.slot == slot for mark in self._marks.values())
+
     def in_use(self, resource: str, besides: AssignmentKey | None = None) -> frozenset[str]:
         """Return the devices that are assigned or being allocated; all, if another container may have any of them."""
         if any(slot != besides for slot in self.assignments.unknown(resource)):
@@ -187,12 +190,12 @@ class DeviceAllocator:
         container starts, and what becomes of an unhealthy device is for `unhealthy_device` to say.
         """
         slot, resource = need.slot, need.slot.resource
-        if held is not None and held.is_known and len(held.ids) != need.amount:
+        if held is not None and held.is_complete and len(held.ids) != need.amount:
             return Refused(
                 f'pod "{slot.pod_uid}" container "{slot.container}" changed request for resource "{resource}" '
                 f"from {len(held.ids)} to {need.amount}"
             )
-        if need.settled or self.held(slot):
+        if need.settled or (self.held(slot) and (held is None or held.is_complete or self._is_marked(slot))):
             return Nothing()
         if not self.inventory.knows(resource):
             return Refused(f"cannot allocate unregistered device {resource}")
@@ -205,7 +208,8 @@ class DeviceAllocator:
         # What a container had that starts again is free, whatever it was.
         used = self.in_use(resource, besides=need.slot)
         free = tuple([device for device in self.inventory.healthy_devices(resource) if device.id not in used])
-        reusable = need.reusable & self.inventory.healthy(resource)
+        # Of an assignment without response, the devices are known.
+        reusable = (need.reusable | self.held(need.slot)) & self.inventory.healthy(resource)
         wanted = affinity if self.inventory.has_topology(resource) else None
         if wanted is None:
             free = self._of_one_plugin(resource, free, need.amount - len(reusable))

@@ -30,15 +30,18 @@ class AssignmentKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The devices by NUMA node (a device with several is listed under each), and the plugin's encoded response."""
+    """The devices by NUMA node (a device with several is listed under each), and the plugin's encoded response.
+
+    Without a response, only the devices are known: the plugin is asked again before the container starts again.
+    """
 
     devices: Mapping[int, tuple[str, ...]]
-    response: bytes
+    response: bytes | None
 
     @property
-    def is_known(self) -> bool:
-        """Whether it is known which devices the container has; see `UNKNOWN`."""
-        return bool(self.devices)
+    def is_complete(self) -> bool:
+        """Whether the container can start with it."""
+        return bool(self.devices) and self.response is not None
 
     @property
     def ids(self) -> frozenset[str]:
@@ -47,7 +50,7 @@ class Assignment:
 
 
 # The container has devices of the resource, and nothing tells which: every device may be one of them.
-UNKNOWN: Final = Assignment({}, b"")
+UNKNOWN: Final = Assignment({}, None)
 
 
 class Assignments:
@@ -73,7 +76,7 @@ class Assignments:
         if slot in before:
             self._uncount(slot, before[slot])
         self._holders.setdefault(slot.resource, Counter()).update(assignment.ids)
-        if not assignment.is_known:
+        if not assignment.devices:
             self._unknown[slot] = None
         self._pods[slot.pod_uid] = tuple(sorted({**before, slot: assignment}.items(), key=_slot))
         self.revision += 1

@@ -89,7 +89,7 @@ def _entry(slot: AssignmentKey, assignment: Assignment) -> bytes:
         "ContainerName": slot.container,
         "ResourceName": slot.resource,
         "DeviceIDs": {str(node): list(ids) for node, ids in assignment.devices.items()},
-        "AllocResp": base64.b64encode(assignment.response).decode(),
+        "AllocResp": None if assignment.response is None else base64.b64encode(assignment.response).decode(),
     }
     return orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
 
@@ -101,7 +101,8 @@ def _registered(name: str, ids: Iterable[str]) -> bytes:
 def _from_entry(entry: Mapping[str, Any]) -> tuple[AssignmentKey, Assignment]:
     slot = AssignmentKey(entry["PodUID"], entry["ContainerName"], entry["ResourceName"])
     devices = {int(node): tuple(ids) for node, ids in sorted(entry["DeviceIDs"].items(), key=lambda item: int(item[0]))}
-    return slot, Assignment(devices, base64.b64decode(entry["AllocResp"] or "", validate=True))
+    response = entry["AllocResp"]
+    return slot, Assignment(devices, None if response is None else base64.b64decode(response, validate=True))
 
 
 def sample(

@@ -242,7 +242,7 @@ class DeviceManager(PodReservations):
         live = [pod for pod in self._pods.source.all() if pod.status.phase not in _TERMINAL_PHASES]
         for slot, assignment in rebuild(self._pods.found, live, self._may_manage):
             # What the checkpoint before the last tells is older.
-            if assignment.is_known or self._allocator.assignments.get(slot) is None:
+            if assignment.is_complete or self._allocator.assignments.get(slot) is None:
                 self._allocator.assignments.put(slot, assignment)
         self._owners_known.set()
         if self._damage:
@@ -587,7 +587,7 @@ class DeviceManager(PodReservations):
         uid = pod.metadata.uid or ""
         wanted = container_request(pod, container, self._may_manage if self._is_lost(uid) else self._allocator.knows)
         found = ((name, self._allocator.assignments.get(AssignmentKey(uid, container.name, name))) for name in wanted)
-        return [name for name, assigned in found if assigned is None or not assigned.is_known]
+        return [name for name, assigned in found if assigned is None or not assigned.is_complete]
 
     def _is_lost(self, pod_uid: str) -> bool:
         """Whether the Pod may have had devices that the checkpoint no longer tells."""

@@ -1,7 +1,8 @@
 """Who has which devices, read from what runs: for an agent whose checkpoint was lost. Pure.
 
 The agent notes the devices of a container in an annotation of it, which the container runtime keeps. Containers without
-the note come from an agent that did not write it yet: what a running one of them requests is assigned as `UNKNOWN`.
+the note come from an agent that did not write it yet: what a running one of them requests is read from the Pod's
+status, which has the devices but not what the plugin has responded, and else assigned as `UNKNOWN`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from dray.api.types.core_v1 import Pod
-from dray.node.devices.assignments import UNKNOWN, Assignment, AssignmentKey, Known, container_request
+from dray.node.devices.assignments import NO_NUMA_NODE, UNKNOWN, Assignment, AssignmentKey, Known, container_request
 from dray.node.devices.checkpoint import Checkpoint, CheckpointError, decode, encode
 from dray.node.runtimes.runtime import ContainerRecord
 from dray.node.topology.containers import containers_of
@@ -44,7 +45,20 @@ def rebuild(records: Iterable[ContainerRecord], pods: Iterable[Pod], may_manage:
         uid = pod.metadata.uid or ""
         for container in containers_of(pod):
             if (uid, container.name) in running:
-                slots = (
-                    AssignmentKey(uid, container.name, name) for name in container_request(pod, container, may_manage)
-                )
-                yield from ((slot, UNKNOWN) for slot in slots if slot not in found)
+                for resource, amount in container_request(pod, container, may_manage).items():
+                    slot = AssignmentKey(uid, container.name, resource)
+                    if slot not in found:
+                        yield slot, _reported(pod, slot, amount)
+
+
+def _reported(pod: Pod, slot: AssignmentKey, amount: int) -> Assignment:
+    """Return the devices that the Pod's status names, if there are as many as the container has."""
+    ids = {
+        device.resource_id
+        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
+        if status.name == slot.container
+        for resource in status.allocated_resources_status
+        if resource.name == slot.resource
+        for device in resource.resources
+    }
+    return Assignment({NO_NUMA_NODE: tuple(sorted(ids))}, None) if len(ids) == amount else UNKNOWN

@@ -40,7 +40,7 @@ def merge_responses(responses: Sequence[bytes]) -> bytes:
 
 def run_options(assigned: Iterable[tuple[AssignmentKey, Assignment]]) -> RunOptions:
     """Return what the responses add to a container; the first value for a name or path is used."""
-    answers = [pb.ContainerAllocateResponse.FromString(assignment.response) for _, assignment in assigned]
+    answers = [pb.ContainerAllocateResponse.FromString(assignment.response or b"") for _, assignment in assigned]
     mounts = [
         Mount(item.container_path, item.host_path, item.read_only) for answer in answers for item in answer.mounts
     ]

@@ -35,7 +35,7 @@ def check_devices(node: str, checkpoint: Checkpoint, snapshot: Snapshot) -> Iter
         pod = snapshot.pods_by_uid.get(slot.pod_uid)
         if pod is None:
             gone.setdefault(slot.pod_uid, set()).add(slot.resource)
-        elif not assignment.is_known:
+        elif not assignment.devices:
             who = f"container {slot.container} of Pod {pod.metadata.namespace}/{pod.metadata.name}"
             what = f"allocates no more {slot.resource}: a checkpoint was lost, and it is not known which {who} has"
             advice = f"restart the container or delete the Pod: kubectl delete pod -n {pod.metadata.namespace} "
