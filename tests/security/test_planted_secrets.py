@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import stat
 from collections.abc import Iterator
@@ -15,8 +16,10 @@ import pytest
 from dray.api.document import Document, GroupVersionKind
 from dray.api.schema.load import kind_type
 from dray.api.schema.model import ListOf, MapOf, Scalar, StructType, Type
-from dray.cli.record import open_private
+from dray.cli.snapshot import open_private
+from dray.sim.anonymize import anonymized
 from dray.sim.kept_fields import ANNOTATIONS, FieldFilter, Options
+from dray.sim.name_table import NameTable
 from dray.sim.snapshot import KINDS, PATH_KINDS, VERSIONS
 
 # Where types contain themselves.
@@ -207,6 +210,45 @@ def test_a_container_that_waits_for_its_hook_does_not_quote_it(state: str) -> No
 
     assert kept("PostStartHookError") == {"reason": "PostStartHookError"}
     assert kept("ErrImagePull") == {"reason": "ErrImagePull", "message": "hunter2"}
+
+
+def test_an_anonymized_snapshot_has_no_text_of_the_original() -> None:
+    planter = Planter()
+    kept = FieldFilter(Options(b"key", environment=True, parameters=True))
+    documents = [kept.reduced(planter.document(kind)) for kind in PATH_KINDS]
+    assert sum(1 for document in documents for _ in found_at(document)) > 500
+    table = NameTable(b"key", random.Random(1))
+    assert [path for document in anonymized(documents, table) for path in found_at(document)] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "acme",
+        "Acme-7",
+        "10.24.7.19",
+        "2001:db8::17",
+        "registry.acme.example:5000/team/app@sha256:77ab12",
+        "jane.doe@acme.example",
+        "acme_corp.internal/x",
+        "4711081500",
+        "node-role.kubernetes.io/acme",
+        "GPU-2f81aa90-77cd-4a3b-9b1c-5f0e2d4c6b8a",
+    ],
+)
+def test_names_of_all_forms_are_replaced_everywhere(text: str) -> None:
+    pod: Document = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": text, "namespace": text, "labels": {text: text}, "uid": text},
+        "spec": {"nodeName": text, "containers": [{"name": "c", "image": text}]},
+        "status": {"message": f"waits for {text}: '{text}' (in {text})", "reason": text},
+    }
+    other: Document = {"apiVersion": f"{text}/v1", "kind": text, "metadata": {"name": text}, "spec": {text: [text]}}
+    table = NameTable(b"key", random.Random(1))
+    found = anonymized([pod, other], table)
+    assert text not in json.dumps(found)
+    assert json.loads(table.translated(json.dumps(found))) == [pod, other]
 
 
 # --- Files.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -16,7 +15,7 @@ from dray.api.document import Document, GroupVersion
 from dray.api.errors import ForbiddenError
 from dray.api.timestamps import parse_duration
 from dray.cli.command import EXIT_FAILURE, EXIT_USAGE, Parser, add_source, exit_on_read_error
-from dray.cli.snapshot import add_kept_fields, field_filter, restrict_standard_output
+from dray.cli.snapshot import add_kept_fields, field_filter, open_private, restrict_standard_output
 from dray.sim.kept_fields import FieldFilter
 from dray.sim.recording import ADDED, DELETED, INITIAL, MODIFIED, change_line, header_line
 from dray.sim.snapshot import PATH_KINDS, SnapshotError
@@ -81,16 +80,6 @@ def _record(arguments: argparse.Namespace) -> int:
         seconds = asyncio.run(_watch(arguments, writer))
     sys.stderr.write(f"{PROG}: {writer.initial} objects and {writer.changes} changes in {seconds:.1f} s\n")
     return 0
-
-
-def open_private(path: Path) -> TextIO:
-    """Open a new file that only the user can read; it replaces a file of that name, which others may have open."""
-    if path.is_symlink() or path.is_file():
-        path.unlink()
-    elif path.exists():
-        # A pipe or device, which is not made anew.
-        return path.open("w", encoding="utf-8")
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8")
 
 
 class _Writer:

@@ -73,6 +73,7 @@ TOOLS: Final = {
     "decisions": Tool("list the scheduler's decisions, with scores and reasons", "dray.cli.decisions"),
     "doctor": Tool("find and fix stuck, orphaned and inconsistent objects", "dray.cli.doctor"),
     "snapshot": Tool("save the objects that the tools read to a file, for -f", "dray.cli.snapshot"),
+    "translate": Tool("put the names back into answers about an anonymized snapshot", "dray.cli.translate"),
     "record": Tool("record a cluster and all of its changes in a file, for replay", "dray.cli.record"),
     "replay": Tool("run the scheduler again on a recording, and compare the results", "dray.cli.replay"),
     "recover": Tool("find acknowledged writes that a database has lost, and continue without them", "dray.cmd.recover"),
@@ -89,7 +90,7 @@ HIDDEN_TOOLS: Final = {"complete": Tool("print what can follow on a command line
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Try it": ("demo", "up", "down", "status"),
     "Inspect a cluster": ("explain", "simulate", "devices", "claims", "top", "usage", "decisions", "doctor", "ui"),
-    "Save and replay": ("snapshot", "record", "replay"),
+    "Save and replay": ("snapshot", "translate", "record", "replay"),
     "Plan a cluster": ("rebalance", "plan"),
     "Write and check drivers": ("init", "dev", "conformance", "cel", "migrate"),
     "Run a node": ("node", "join", "token", "node resources"),

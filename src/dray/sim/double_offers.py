@@ -30,6 +30,10 @@ _DRIVERS: Final[Mapping[str, str]] = {
     "qat.intel.com/": "qat.intel.com",
     "habana.ai/gaudi": "gaudi.intel.com",
 }
+# Attributes by which a device is known, in small letters.
+IDENTITIES: Final = frozenset(("uuid", "pcibusid", "pciaddress", "serial", "serialnumber"))
+# The vendors' names of both, which are public.
+VENDOR_NAMES: Final = frozenset(_DRIVERS) | frozenset(_DRIVERS.values())
 _PREFIXES: Final = tuple(name for name in _DRIVERS if name.endswith(("/", "-")))
 
 
@@ -153,11 +157,8 @@ def known_driver(resource: str) -> str:
 def _identities(row: DeviceRow) -> Iterator[str]:
     """Yield what a plugin may call the device: values of attributes such as uuid and PCI address."""
     for name, value in row.attributes.items():
-        if name.rpartition("/")[2].lower() in _IDENTITIES:
+        if name.rpartition("/")[2].lower() in IDENTITIES:
             yield value
-
-
-_IDENTITIES: Final = frozenset(("uuid", "pcibusid", "pciaddress", "serial", "serialnumber"))
 
 
 def _plugin_ids(pods: Iterable[Pod], nodes: set[str]) -> dict[tuple[str, str], dict[str, str]]:

@@ -78,3 +78,23 @@ def test_a_file_that_it_is_redirected_to_is_readable_only_by_its_user(
         subprocess.run(command, check=True, stdout=file)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert os.path.getsize(path)
+
+
+def test_names_are_put_back_into_answers(source: Path, tmp_path: Path) -> None:
+    table = tmp_path / "names.json"
+    # The second object is a workload: the digest of its template is another one in each snapshot.
+    first, _ = snapshot(source, "--anonymize", str(table))
+    assert stat.S_IMODE(table.stat().st_mode) == 0o600
+    assert snapshot(source, "--anonymize", str(table))[0] == first, "the names are used again"
+    command = (sys.executable, "-m", "dray", "translate", str(table))
+    done = subprocess.run(command, check=True, capture_output=True, input=json.dumps(first).encode())
+    assert json.loads(done.stdout) == snapshot(source)[0]
+
+
+def test_a_file_that_is_no_table(source: Path) -> None:
+    command = (sys.executable, "-m", "dray", "snapshot", "-f", str(source), "--anonymize", str(source))
+    before = source.read_text()
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, source.read_text()) == (1, "", before)
+    expected = f"dray snapshot: {source}: this is no table of names, as `dray snapshot --anonymize` writes it"
+    assert done.stderr.splitlines()[-1] == expected
