@@ -124,13 +124,13 @@ def add_watch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-w", "--watch", action="store_true", help="print the table again after every change")
 
 
-def add_scheduler_config(parser: argparse.ArgumentParser) -> None:
+def add_scheduler_config(parser: argparse._ActionsContainer) -> None:
     """Add --scheduler-config."""
     parser.add_argument(
         "--scheduler-config",
         default="",
         metavar="FILE",
-        help="the KubeSchedulerConfiguration of the cluster's scheduler; what of it is not built is a note",
+        help="the KubeSchedulerConfiguration of the cluster's scheduler; a note says what of it is not evaluated",
     )
 
 

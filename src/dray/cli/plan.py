@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 from dray.cli.command import EXIT_FAILURE
 from dray.cli.manifests import read_documents
 from dray.cli.output import Column, ProgressLine, paint, render, write_answer
-from dray.cli.planning import namespace_of, planning_input, planning_parser
-from dray.scheduler.named_profiles import NAMED_PROFILES
+from dray.cli.planning import namespace_of, planning_input, planning_parser, profile_of
 from dray.sim.explain.similar_names import did_you_mean
 from dray.sim.snapshot import Snapshot, SnapshotError
 
@@ -102,7 +101,7 @@ def _cluster(snapshot: Snapshot, arguments: argparse.Namespace) -> TrialCluster:
     # Imported after parsing, as in `dray simulate`.
     from dray.sim.trial_cluster import TrialCluster
 
-    return TrialCluster(snapshot, NAMED_PROFILES[arguments.profile], arguments.feature_gates)
+    return TrialCluster(snapshot, profile_of(arguments), arguments.feature_gates)
 
 
 def _removal(snapshot: Snapshot, arguments: argparse.Namespace, progress: ProgressLine) -> RemovalPlan:
@@ -248,7 +247,7 @@ def _shapes_text(plan: CapacityPlan) -> str:
     counts: dict[str, int] = {}
     for node in plan.added:
         counts[node.shape] = counts.get(node.shape, 0) + 1
-    return ", ".join(f"{count} {shape}" for shape, count in sorted(counts.items()))
+    return _listed([f"{count} {shape}" for shape, count in sorted(counts.items())])
 
 
 def _bound_text(plan: CapacityPlan) -> str:

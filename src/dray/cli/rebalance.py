@@ -14,14 +14,14 @@ from dray.api.pod_groups import group_key_of
 from dray.cli.command import EXIT_FAILURE, exit_on_read_error
 from dray.cli.manifests import read_documents
 from dray.cli.output import Column, ProgressLine, paint, render, write_answer
-from dray.cli.planning import namespace_of, planning_input, planning_parser
+from dray.cli.planning import namespace_of, planning_input, planning_parser, profile_of
 from dray.cli.top import headroom_columns
-from dray.scheduler.named_profiles import NAMED_PROFILES
 from dray.sim.explain.similar_names import did_you_mean
 from dray.sim.snapshot import Snapshot, SnapshotError
 
 if TYPE_CHECKING:
     from dray.client.interface import Client
+    from dray.scheduler.config import ProfileConfig
     from dray.sim.headroom import KindHeadroom
     from dray.sim.rebalance.moves import Move, RebalancePlan
     from dray.sim.rebalance.planner import RebalanceOptions
@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
     if arguments.action == "release":
         return _release(arguments)
     with planning_input(PROG, arguments) as (snapshot, progress):
-        options = _options(arguments)
+        options = _options(snapshot, arguments)
         plan = _plan(snapshot, options, arguments, progress)
     write_answer("RebalancePlanList", [plan], arguments.output, partial(lines, plan, applies=arguments.apply))
     left = EXIT_FAILURE if plan.not_helped else 0
@@ -83,13 +83,20 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     return arguments
 
 
-def _options(arguments: argparse.Namespace) -> RebalanceOptions:
+def _options(snapshot: Snapshot, arguments: argparse.Namespace) -> RebalanceOptions:
     # Imported after parsing, as in `dray simulate`.
     from dray.sim.rebalance.planner import RebalanceOptions
 
     return RebalanceOptions(
-        NAMED_PROFILES[arguments.profile], arguments.feature_gates, arguments.max_moves, arguments.move_jobs
+        _profile(snapshot, arguments), arguments.feature_gates, arguments.max_moves, arguments.move_jobs
     )
+
+
+def _profile(snapshot: Snapshot, arguments: argparse.Namespace) -> ProfileConfig:
+    """Return the profile for all Pods, also while the plan is carried out: then the cluster is read without files."""
+    from dray.sim.scheduler_profiles import default_profile
+
+    return profile_of(arguments) or default_profile(snapshot)
 
 
 def _plan(

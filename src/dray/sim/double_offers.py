@@ -157,8 +157,13 @@ def known_driver(resource: str) -> str:
 def _identities(row: DeviceRow) -> Iterator[str]:
     """Yield what a plugin may call the device: values of attributes such as uuid and PCI address."""
     for name, value in row.attributes.items():
-        if name.rpartition("/")[2].lower() in IDENTITIES:
+        if is_identity(name):
             yield value
+
+
+def is_identity(attribute: str) -> bool:
+    """Return whether each device has another value of the attribute."""
+    return attribute.rpartition("/")[2].lower() in IDENTITIES
 
 
 def _plugin_ids(pods: Iterable[Pod], nodes: set[str]) -> dict[tuple[str, str], dict[str, str]]:

@@ -48,6 +48,7 @@ from dray.scheduler.plugins.dynamic_resources.device_filter import NAME as DYNAM
 from dray.scheduler.plugins.dynamic_resources.device_state import device_state_of
 from dray.scheduler.plugins.dynamic_resources.extended_resources import status_of
 from dray.scheduler.plugins.dynamic_resources.pod_state import PodState
+from dray.scheduler.profile import Profile
 from dray.scheduler.registry import BUILT_IN, make_profile
 
 T = TypeVar("T")
@@ -162,13 +163,14 @@ class _SharedClaim(msgspec.Struct):
 
 
 class Placer:
-    """Nodes, devices and Pods in memory, and one profile of the scheduler that places further Pods."""
+    """Nodes, devices and Pods in memory, and the profiles of the scheduler that place further Pods."""
 
     def __init__(
         self,
         config: ProfileConfig | None = None,
         gates: FeatureGates | None = None,
         factories: Mapping[str, PluginFactory] = BUILT_IN,
+        others: Sequence[ProfileConfig] = (),
     ) -> None:
         clock = _StoppedClock()
         self.informers = LocalInformers(clock)
@@ -186,17 +188,21 @@ class Placer:
             WaitingPodsMap(),
         )
         self._only = only = OnlyNode()
-        given = config or ProfileConfig()
-        multi_point = given.multi_point
-        enabled = PluginSet((*multi_point.enabled, (only.name, 0)), multi_point.disabled)
-        self.profile = make_profile(
-            replace(given, multi_point=enabled), {**factories, only.name: lambda _args, _handle: only}, handle
-        )
+        factories = {**factories, only.name: lambda _args, _handle: only}
+        # Of Pods whose scheduler has no profile of its own.
+        self.profile = make_profile(_with_plugin(config or ProfileConfig(), only.name), factories, handle)
+        self._profiles = {
+            item.scheduler_name: make_profile(_with_plugin(item, only.name), factories, handle) for item in others
+        }
         self.devices = device_state_of(handle)
         self.pod_groups = handle.pod_groups
         self.informers.informer(NODES).add_handler(self._node_changed)
         self._placed: dict[str, PlacedPod] = {}
         self._shared: dict[NamespacedName, _SharedClaim] = {}
+
+    def profile_of(self, pod: Pod) -> Profile:
+        """Return the profile of the Pod's scheduler."""
+        return self._profiles.get(pod.spec.scheduler_name or "", self.profile)
 
     # --- The cluster. ---
 
@@ -264,7 +270,7 @@ class Placer:
         self._only.node_name = on
         found: Placement | Diagnosis | None = None
         try:
-            found = self._cycle.place(self.profile, state)
+            found = self._cycle.place(self.profile_of(pod), state)
         finally:
             self._only.node_name = ""
             if not isinstance(found, Placement):
@@ -292,7 +298,7 @@ class Placer:
         node_name, info = placement.node_name, state.pod_info
         assumed = state.pod_on(node_name)
         self._cache.assume(assumed, node_name)
-        for plugin in self.profile.at(RESERVE):
+        for plugin in self.profile_of(info.pod).at(RESERVE):
             status = plugin.reserve(state, assumed.pod, node_name)
             assert status.is_success, f"{plugin.name} accepted node {node_name} and then not: {status.message}"
         own: PodState | None = state.get(DYNAMIC_RESOURCES)
@@ -324,6 +330,12 @@ class Placer:
             self._cache.set_node(new)
         elif old is not None:
             self._cache.remove_node(old.metadata.name or "")
+
+
+def _with_plugin(config: ProfileConfig, name: str) -> ProfileConfig:
+    """Return the profile with one more plugin."""
+    enabled = PluginSet((*config.multi_point.enabled, (name, 0)), config.multi_point.disabled)
+    return replace(config, multi_point=enabled)
 
 
 def _named_claims(pod: Pod) -> dict[NamespacedName, None]:

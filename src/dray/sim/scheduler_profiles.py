@@ -24,10 +24,16 @@ _IGNORED: Final = "delayCacheUntilActive"
 def profiles_of(snapshot: Snapshot) -> tuple[ProfileConfig, ...]:
     """Return profiles for all schedulers of the snapshot; those that are not configured are like the default one."""
     configured = {profile.scheduler_name: profile for profile in configured_profiles(snapshot)}
-    default = ProfileConfig().scheduler_name
+    usual = default_profile(snapshot)
+    default = usual.scheduler_name
     names = {pod.spec.scheduler_name or default for pod in snapshot.pods} | {default, *configured}
-    usual = configured.get(default, ProfileConfig())
     return tuple(configured.get(name) or replace(usual, scheduler_name=name) for name in sorted(names))
+
+
+def default_profile(snapshot: Snapshot) -> ProfileConfig:
+    """Return the profile of the default scheduler."""
+    found = (item for item in configured_profiles(snapshot) if item.scheduler_name == DEFAULT_SCHEDULER_NAME)
+    return next(found, ProfileConfig())
 
 
 def configured_profiles(snapshot: Snapshot) -> tuple[ProfileConfig, ...]:

@@ -53,6 +53,7 @@ from dray.sim.explain.filters import Filters
 from dray.sim.explain.pending_pods import PendingPods
 from dray.sim.placer import PlacedPod, Placer
 from dray.sim.replica.plugins import replica_plugins
+from dray.sim.scheduler_profiles import configured_profiles, default_profile
 from dray.sim.snapshot import Snapshot, SnapshotError
 from dray.sim.usable_nodes import HOLD_TAINT, with_condition_taints
 from dray.sim.volume_waits import VolumeWaits
@@ -114,7 +115,7 @@ class Unplaced(msgspec.Struct, frozen=True):
 
 
 class TrialCluster:
-    """The nodes, devices and Pods of a snapshot, and one profile of the scheduler."""
+    """The nodes, devices and Pods of a snapshot, and its schedulers' profiles, unless one for all is given."""
 
     def __init__(
         self, snapshot: Snapshot, profile: ProfileConfig | None = None, gates: FeatureGates | None = None
@@ -123,7 +124,8 @@ class TrialCluster:
         self._gates = gates or FeatureGates()
         # Pods that are only planned may bring their volume claims.
         plugins = replica_plugins(VolumeWaits(snapshot).waits_as_known)
-        self.placer = Placer(profile, self._gates, plugins)
+        others = configured_profiles(snapshot) if profile is None else ()
+        self.placer = Placer(profile or default_profile(snapshot), self._gates, plugins, others)
         self._quotas = ClaimQuotas(snapshot)
         self._owners_of_extended_claims = {
             owner.uid
@@ -208,7 +210,7 @@ class TrialCluster:
     def _filters(self, pod: Pod) -> Filters:
         placer = self.placer
         placer.update_snapshot()
-        return Filters(placer.profile, placer.snapshot, placer.devices.allocator, pod)
+        return Filters(placer.profile_of(pod), placer.snapshot, placer.devices.allocator, pod)
 
     def prepare(self, pod: Pod, claims: Iterable[ResourceClaim] = ()) -> TrialPod:
         """Return a Pod that can be placed, with the claims of its templates."""

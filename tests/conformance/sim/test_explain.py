@@ -64,7 +64,7 @@ def test_a_waiting_pod_hears_from_every_node_and_what_would_help() -> None:
         text(answer)
         == """\
 pod team/train is pending, 0 of 3 nodes fit: node-a: of 3 devices 1 in use, 1 tainted (broken:NoSchedule), \
-1 usable but 2 needed on one node; node-c: cordoned; uncordon node-c
+1 usable but 2 needed on one node; node-c: cordoned; 1 more for other reasons; uncordon node-c
 
 NODES   REASON                                                                                    FOR EXAMPLE
 1       of 3 devices 1 in use, 1 tainted (broken:NoSchedule), 1 usable but 2 needed on one node   node-a

@@ -14,6 +14,7 @@ import yaml
 
 from dray.api.document import Document, NamespacedName
 from dray.api.features import FeatureGates
+from dray.cli import plan, rebalance
 from dray.scheduler import config_loader
 from dray.scheduler.config_loader import ENTRY_POINT_GROUP, installed_factories, profile_named, read_config
 from dray.sim.explain.explainer import explain
@@ -77,6 +78,29 @@ def test_simulate(colour: str, *, fits: bool) -> None:
     given = snapshot(colour)
     outcome = simulate(Run(given, Changed(given), NOW, GATES, silent), [])
     assert ([item.name for item in outcome.placed], len(outcome.pending)) == (["p"] if fits else [], not fits)
+
+
+@pytest.mark.behaviour("TT-11")
+@pytest.mark.parametrize(("colour", "fits"), [("red", True), ("green", False)])
+def test_plan(colour: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], *, fits: bool) -> None:
+    """Each Pod is placed with the profile of its own scheduler."""
+    file = tmp_path / "cluster.yaml"
+    file.write_text("\n---\n".join(map(yaml.safe_dump, documents(colour))))
+    assert plan.main(["-f", str(file), "--scheduler-config", str(CONFIG)]) == (0 if fits else 1)
+    assert (ANOTHER_TEAM in capsys.readouterr().out) is not fits
+    assert plan.main(["-f", str(file)]) == 0
+    assert "Pods of the scheduler team-scheduler are evaluated with the default profile" in capsys.readouterr().err
+
+
+@pytest.mark.behaviour("TT-11")
+def test_rebalance(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """All Pods have the profile of the default scheduler: a plan is carried out without the file."""
+    file, config = tmp_path / "cluster.yaml", tmp_path / "config.yaml"
+    file.write_text("\n---\n".join(map(yaml.safe_dump, documents("green"))))
+    swapped = CONFIG.read_text().replace("default-scheduler", "other").replace("team-scheduler", "default-scheduler")
+    config.write_text(swapped)
+    assert rebalance.main(["-f", str(file), "--scheduler-config", str(config)]) == 1
+    assert ANOTHER_TEAM in capsys.readouterr().out
 
 
 @pytest.mark.behaviour("TT-06")

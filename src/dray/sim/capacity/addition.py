@@ -20,6 +20,7 @@ from dray.sim.capacity.patterns import Counts, PatternFinder
 from dray.sim.capacity.plans import AddedNode, CapacityPlan, PendingPod, Placement
 from dray.sim.capacity.shapes import NodeShape
 from dray.sim.capacity.solver import MISSING, Column, Cover, is_installed, solve_cover
+from dray.sim.explain.similar_names import listed
 from dray.sim.free_resources import FreeResources
 from dray.sim.movable_pods import label
 from dray.sim.placer import PlacedPod
@@ -419,8 +420,8 @@ def _no_shape(reasons: dict[str, str], why: str) -> str:
     texts: dict[str, list[str]] = {}
     for shape, reason in reasons.items():
         texts.setdefault(reason, []).append(shape)
-    listed = "; ".join(f"{', '.join(shapes)}: {reason}" for reason, shapes in texts.items())
-    return f"fits on no node shape, even on an empty node: {listed}"
+    parts = "; ".join(f"{listed(shapes)}: {reason}" for reason, shapes in texts.items())
+    return f"fits on no node shape, even on an empty node: {parts}"
 
 
 def _fills(finder: PatternFinder, name: str, order: Sequence[int], kinds: Sequence[DemandKind]) -> list[Counts]:

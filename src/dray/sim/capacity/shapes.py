@@ -11,6 +11,7 @@ from dray.api.document import Document
 from dray.api.quantity import Quantity, QuantityError
 from dray.api.types.core_v1 import Node
 from dray.api.types.resource_v1 import ResourceSlice
+from dray.sim.double_offers import is_identity
 from dray.sim.explain.similar_names import did_you_mean
 from dray.sim.snapshot import Snapshot, SnapshotError, each_object, in_hub_version
 from dray.sim.whatif.changes import copies, fresh_node
@@ -27,6 +28,9 @@ _FIELDS: Final = ("name", "price", "max", "allocatable", "labels", "taints", "de
 _DEVICE_FIELDS: Final = ("driver", "count", "device")
 # The name of the node in a shape; copies get others.
 _STEM: Final = "plan"
+# Fewer nodes may differ in each label that matters, such as their zone.
+_MANY_NODES: Final = 8
+_GIB: Final = 2**30
 _HOSTNAME: Final = "kubernetes.io/hostname"
 
 
@@ -178,27 +182,67 @@ def existing_shapes(snapshot: Snapshot) -> list[NodeShape]:
     slices: dict[str, list[Document]] = {}
     for item in snapshot.documents.get("ResourceSlice", ()):
         slices.setdefault(item["spec"].get("nodeName") or "", []).append(item)
+    nodes = sorted(snapshot.documents.get("Node", ()), key=lambda item: str(item["metadata"]["name"]))
+    own_labels = _labels_of_one_node(nodes)
     found: dict[str, NodeShape] = {}
-    for node in sorted(snapshot.documents.get("Node", ()), key=lambda item: str(item["metadata"]["name"])):
+    for node in nodes:
         name = node["metadata"]["name"]
         own = slices.get(name, [])
-        key = _signature(node, own)
+        key = _signature(node, own, own_labels)
         if key not in found and len(found) < SHAPES_MAX:
-            kind = (node["metadata"].get("labels") or {}).get(INSTANCE_TYPE)
-            found[key] = NodeShape(kind or f"like {name}", PRICE, (fresh_node(node), *own))
+            kind = (node["metadata"].get("labels") or {}).get(INSTANCE_TYPE) or ""
+            # Nodes of one type may differ in labels, taints or devices.
+            is_taken = not kind or any(shape.name == kind for shape in found.values())
+            named = f"{kind} like {name}".lstrip() if is_taken else kind
+            found[key] = NodeShape(named, PRICE, (fresh_node(node), *own))
     return list(found.values())
 
 
-def _signature(node: Document, slices: Sequence[Document]) -> str:
+def _labels_of_one_node(nodes: Sequence[Document]) -> set[str]:
+    """Return the labels that tell nodes apart, such as an instance id: many nodes have one, and all have another."""
+    values: dict[str, list[str]] = {}
+    for node in nodes:
+        for key, value in (node["metadata"].get("labels") or {}).items():
+            values.setdefault(key, []).append(value)
+    return {key for key, found in values.items() if len(found) == len(set(found)) >= _MANY_NODES}
+
+
+def _signature(node: Document, slices: Sequence[Document], own_labels: set[str]) -> str:
+    """Return what nodes of a shape have in common: not what names the node, and what identifies its devices."""
     name = node["metadata"]["name"]
-    labels = {key: value for key, value in (node["metadata"].get("labels") or {}).items() if value != name}
+    labels = {
+        key: value
+        for key, value in (node["metadata"].get("labels") or {}).items()
+        if value != name and key not in own_labels
+    }
     taints = fresh_node(node)["spec"]["taints"]
     allocatable = (node.get("status") or {}).get("allocatable") or {}
+    amounts = [(key, _rounded(key, amount)) for key, amount in sorted(allocatable.items())]
     devices = sorted(
-        repr((item["spec"]["driver"], item["spec"].get("devices"), item["spec"].get("sharedCounters")))
+        repr((item["spec"]["driver"], _alike(item["spec"].get("devices") or ()), item["spec"].get("sharedCounters")))
         for item in slices
     )
-    return repr((sorted(labels.items()), taints, sorted(allocatable.items()), devices))
+    return repr((sorted(labels.items()), taints, amounts, devices))
+
+
+def _rounded(resource: str, amount: str) -> str:
+    """Return the amount as far as machines of one kind have the same: their memory differs by some KiB."""
+    if resource not in ("memory", "ephemeral-storage"):
+        return amount
+    try:
+        return str(round(Quantity.parse(amount).value() / _GIB))
+    except QuantityError:
+        return amount
+
+
+def _alike(devices: Sequence[Document]) -> list[Document]:
+    """Return devices without what only one has."""
+    return [
+        {**item, "attributes": {key: value for key, value in item["attributes"].items() if not is_identity(key)}}
+        if item.get("attributes")
+        else item
+        for item in devices
+    ]
 
 
 def template_shape(documents: Sequence[Document], name: str) -> NodeShape:

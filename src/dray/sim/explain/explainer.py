@@ -40,9 +40,9 @@ from dray.sim.explain.subject import PROBE_NAME, Subject, before, given, pod_sub
 from dray.sim.explain.verdict import claim_verdict, pending_verdict
 from dray.sim.explain.victims import PreemptionDryRun
 from dray.sim.explain.workload import Workload, pod_to_explain, workload_verdict
-from dray.sim.notes import DEFAULT_SCHEDULER_NAME, notes_on
+from dray.sim.notes import notes_on
 from dray.sim.replica.group_gates import GROUP_KINDS, with_groups
-from dray.sim.scheduler_profiles import configured_profiles, evaluated_profiles, profiles_of
+from dray.sim.scheduler_profiles import configured_profiles, evaluated_profiles
 from dray.sim.snapshot import Snapshot, SnapshotError
 from dray.sim.trial_cluster import TrialCluster
 from dray.sim.usable_nodes import with_condition_taints
@@ -194,14 +194,12 @@ class _Trial:
         pod = _find_pod(snapshot, subject.pod)
         assert pod is not None, "a Pod that is explained exists"
         documents = (item for kind in GROUP_KINDS for item in snapshot.documents.get(kind, ()))
-        profiles = {profile.scheduler_name: profile for profile in profiles_of(question.snapshot)}
-        profile = profiles[pod.spec.scheduler_name or DEFAULT_SCHEDULER_NAME]
         self._question, self._subject = question, subject
         # Why the Pod has no claim; empty if it has all.
         self.refusal = ""
         self._claims: tuple[ResourceClaim, ...] = ()
         self.pod = pod
-        self._cluster = TrialCluster(snapshot, profile, with_groups(question.gates, documents))
+        self._cluster = TrialCluster(snapshot, gates=with_groups(question.gates, documents))
         try:
             observed = self._cluster.observe(pod)
         except SnapshotError as error:
@@ -228,7 +226,7 @@ class _Trial:
         if subject.standing is Standing.PLACED and subject.kind == "pod" and answer.fitting > 1:
             feasible = {item.node for item in answers if item.fits}
             infos = [node for node in placer.snapshot if node.name in feasible]
-            return replace(answer, scores=node_scores(placer.profile, filters, infos, subject.node))
+            return replace(answer, scores=node_scores(placer.profile_of(pod), filters, infos, subject.node))
         if answer.fitting or not answers or subject.standing is not Standing.PENDING:
             return answer
         return self._advised(answer, filters)
@@ -237,7 +235,9 @@ class _Trial:
         placer = self._cluster.placer
         placer.update_snapshot()
         allocator, nominations = placer.devices.allocator, placer.nominations
-        return Filters(placer.profile, placer.snapshot, allocator, pod, detailed=detailed, nominations=nominations)
+        return Filters(
+            placer.profile_of(pod), placer.snapshot, allocator, pod, detailed=detailed, nominations=nominations
+        )
 
     def _advised(self, answer: Answer, filters: Filters) -> Answer:
         """Return the answer with hints, tested changes, and the Pods that a higher priority would evict."""
@@ -278,7 +278,7 @@ class _Trial:
         budgets = [
             budget_of(from_document(PodDisruptionBudget, item)) for item in documents.get("PodDisruptionBudget", ())
         ]
-        dry_run = PreemptionDryRun(placer.profile, placer.snapshot, budgets, self._filters)
+        dry_run = PreemptionDryRun(placer.profile_of(self.pod), placer.snapshot, budgets, self._filters)
         return dry_run.find(self.pod, documents.get("PriorityClass", ()), placer.nominations)
 
 

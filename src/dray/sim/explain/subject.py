@@ -15,7 +15,7 @@ from dray.api.types.resource_v1 import ResourceClaim
 from dray.sim.classic_claims import claims_of, driver_of, summary
 from dray.sim.explain.answers import ClassicAnswer, Given, NodeAnswer, Standing
 from dray.sim.explain.refusals import not_found
-from dray.sim.snapshot import PLACEMENT_KINDS, Snapshot
+from dray.sim.snapshot import PLACEMENT_KINDS, SCHEDULER_CONFIGURATION, Snapshot
 
 # Pod for a claim that no Pod uses.
 PROBE_NAME: Final = "explain-probe"
@@ -81,7 +81,8 @@ def classic_answers(snapshot: Snapshot, claims: Iterable[cdi_v1alpha1.ResourceCl
 def before(snapshot: Snapshot, subject: Subject) -> Snapshot:
     """Return the snapshot without the subject's allocation, with a Pod for a claim that has none."""
     freed = {_key(claim) for claim in subject.held}
-    documents = {kind: items for kind, items in snapshot.documents.items() if kind in PLACEMENT_KINDS}
+    kept = (*PLACEMENT_KINDS, SCHEDULER_CONFIGURATION)
+    documents = {kind: items for kind, items in snapshot.documents.items() if kind in kept}
     documents["ResourceClaim"] = [
         _unallocated(item) if _document_key(item) in freed else item
         for item in map(_with_uid, documents.get("ResourceClaim", ()))

@@ -28,7 +28,9 @@ def pending_verdict(answer: Answer, pod: Pod, now: datetime) -> Verdict:
     # The nodes that are nearest to fit, and those that would fit if they took Pods.
     first, *others = answer.groups
     shown = [first, *[group for group in others if group.is_admission][: 0 if first.is_admission else 1]]
-    why = f"0 of {len(answer.nodes)} nodes fit: {'; '.join(map(_group_text, shown))}"
+    rest = len(answer.nodes) - sum(group.count for group in shown)
+    texts = [*map(_group_text, shown), *([f"{rest} more for other reasons"] if rest else [])]
+    why = f"0 of {len(answer.nodes)} nodes fit: {'; '.join(texts)}"
     has_devices = any("DynamicResources" in item.rejections for item in answer.nodes)
     stage = Stage.DEVICES if has_devices else Stage.FILTER
     return Verdict(stage, f"is pending, {why}", _action(answer.changes, answer.victims), why=why)

@@ -127,6 +127,23 @@ def test_shapes_like_existing_nodes() -> None:
     assert plan_of(snapshot, [like]).price == 5
 
 
+@pytest.mark.behaviour("TT-10")
+def test_shapes_of_existing_nodes_leave_out_what_identifies_them() -> None:
+    """Machines of one kind differ in the serial numbers of their devices, an instance id and some KiB of memory."""
+    documents = []
+    for number in range(8):
+        node, *slices = gpu_node(f"n{number}", 2)
+        node["metadata"]["labels"] |= {"example.com/instance-id": f"i-{number}", "zone": "ab"[number % 2]}
+        node["status"]["allocatable"]["memory"] = f"{64 * 2**20 - number}Ki"
+        for position, item in enumerate(slices[0]["spec"]["devices"]):
+            item.setdefault("attributes", {})["uuid"] = {"string": f"GPU-{number}-{position}"}
+        documents += [node, *slices]
+    assert [item.name for item in existing_shapes(Snapshot.of(documents))] == ["like n0", "like n1"]
+    for node in documents[::2]:
+        node["metadata"]["labels"]["node.kubernetes.io/instance-type"] = "p4"
+    assert [item.name for item in existing_shapes(Snapshot.of(documents))] == ["p4", "p4 like n1"]
+
+
 def test_a_shape_of_a_template() -> None:
     snapshot = gpu_cluster({"a": 1}, gpu_pod("z", 2))
     template_node = template_shape(gpu_node("big", 4), "file.yaml")

@@ -182,7 +182,7 @@ def test_tolerations_that_every_pod_has_are_no_typo() -> None:
     tolerations = [{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"}]
     waiting = plain_pod(nodeSelector={"kubernetes.io/hostname": "node-b"}, tolerations=tolerations)
     text = sentence(node("node-b", unschedulable=True, taints=taints), waiting=waiting)
-    assert text == "is pending, 0 of 2 nodes fit: node-b: cordoned; uncordon node-b"
+    assert text == "is pending, 0 of 2 nodes fit: node-b: cordoned; 1 more for other reasons; uncordon node-b"
 
 
 @pytest.mark.behaviour("TT-07")
