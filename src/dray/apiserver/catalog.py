@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from dray.api.document import GroupResource
 from dray.apiserver.endpoint import Endpoint
 
 EndpointKey = tuple[str, str, str]
@@ -19,6 +20,8 @@ class Catalog:
         self._endpoints: dict[EndpointKey, Endpoint] = dict(self._builtin)
         self._group_versions: dict[tuple[str, str], None] = {}
         self.generation = 1
+        # Called with a resource whose schema has changed, so that its watches are to end.
+        self.on_changed: Callable[[GroupResource], None] = lambda _resource: None
         self._index()
 
     def get(self, group: str, version: str, resource: str) -> Endpoint | None:

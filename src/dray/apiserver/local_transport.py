@@ -133,7 +133,9 @@ def _plain_document(endpoint: Endpoint, entry: Entry) -> Document:
 
 def _shared_document(endpoint: Endpoint, entry: Entry, documents: DocumentCache) -> Document:
     """Return the document of an entry, shared by all callers that use the storage version."""
-    document = documents.plain_document(entry) if endpoint.is_storage_version else None
+    document = (
+        documents.plain_document(entry) if endpoint.is_storage_version and not endpoint.completes_stored else None
+    )
     return _plain_document(endpoint, entry) if document is None else document
 
 

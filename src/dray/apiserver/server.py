@@ -137,6 +137,7 @@ class APIServer:
         get, update = self._stored.get, self._stored.update
         self.tasks: Final = parts.tasks
         self.watcher: Final = self._stored.watcher
+        parts.catalog.on_changed = self.watcher.end
         self._reviews: Final = ReviewHandler(parts.authenticator, backend.authorizer, backend.clock)
         self._pods: Final = PodSubresources(backend, get, update, parts.log_source)
         streams = PodStreams(backend, get, backend.authorizer, attributes_of, parts.node_streams)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.e2e.apiserver.calls import Answer, Caller
 
@@ -203,6 +204,27 @@ def test_a_scale_as_a_table(admin: Caller) -> None:
     assert table["kind"] == "Table"
     assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "Desired", "Available", "Age"]
     assert table["rows"][0]["cells"][:3] == ["table", 0, 0]
+
+
+@pytest.mark.behaviour("CR-09")
+@pytest.mark.parametrize("path", ["/api", "/apis", "/api/v1", "/apis/apps", "/apis/apps/v1"])
+def test_discovery_as_yaml(admin: Caller, path: str) -> None:
+    plain = admin.get(path)
+    answer = admin.get(path, Accept="application/yaml, application/json")
+    assert (answer.status, answer.headers["Content-Type"]) == (200, "application/yaml")
+    assert yaml.safe_load(answer.body) == plain.json()
+    assert admin.get(path, Accept="application/json, application/yaml").body == plain.body
+    # Clients that are served JSON for lack of protobuf stay so.
+    assert admin.get(path, Accept="application/vnd.kubernetes.protobuf").body == plain.body
+    assert admin.get(path, Accept="text/plain").status == 406
+
+
+@pytest.mark.behaviour("CR-09")
+def test_aggregated_discovery_as_yaml(admin: Caller) -> None:
+    form = "g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    as_json, as_yaml = (admin.get("/apis", Accept=f"application/{media};{form}") for media in ("json", "yaml"))
+    assert as_yaml.headers["Content-Type"] == f"application/yaml;{form}"
+    assert yaml.safe_load(as_yaml.body) == as_json.json()
 
 
 def test_a_review_is_no_table(admin: Caller) -> None:

@@ -212,6 +212,30 @@ def test_custom_kinds_have_their_own_schema(openapi: Documents) -> None:
     assert "x-kubernetes-validations" in SCHEMA["properties"]["spec"]
 
 
+@pytest.mark.behaviour("CR-08")
+def test_custom_kinds_are_described_with_what_their_extensions_say() -> None:
+    embedded: Document = {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-validations": []}
+    spec: Document = {"type": "object", "properties": {"o": embedded, "n": {"x-kubernetes-int-or-string": True}}}
+    schema = {"type": "object", "properties": {"spec": spec}}
+    fields = {".spec.n": str, ".spec.size": str}
+    selectable = {path.removeprefix("."): getter for path, getter in fields.items()}
+    made = definition("example.com", "gadgets", "Gadget", "v1", selectable_fields=selectable, own_list_kind="Gadgets")
+    openapi = Documents(lambda: [Served(made, "v1", custom=True, schema=schema)], lambda: 1)
+    named = [{"fieldPath": "spec.n"}, {"fieldPath": "spec.size"}]
+    for definitions in (
+        read(openapi, "apis/example.com/v1")["components"]["schemas"],
+        orjson.loads(openapi.v2())["definitions"],
+    ):
+        for kind in ("Gadget", "Gadgets"):
+            assert definitions[f"com.example.v1.{kind}"]["x-kubernetes-selectable-fields"] == named
+    found = read(openapi, "apis/example.com/v1")["components"]["schemas"]["com.example.v1.Gadget"]["properties"]["spec"]
+    assert found["properties"]["n"]["anyOf"] == [{"type": "integer"}, {"type": "string"}]
+    assert set(found["properties"]["o"]["properties"]) == {"apiVersion", "kind", "metadata"}
+    assert found["properties"]["o"]["required"] == ["kind", "apiVersion"]
+    # The schema of the definition is as it was.
+    assert "properties" not in embedded
+
+
 @pytest.mark.behaviour("CL-01")
 def test_the_classic_kinds_are_described(openapi: Documents) -> None:
     schemas = read(openapi, "apis/cdi.k8s.io/v1alpha1")["components"]["schemas"]

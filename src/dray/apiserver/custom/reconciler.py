@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from dray.api.document import Document, copy_document
+from dray.api.document import Document, GroupResource, copy_document
 from dray.api.errors import APIError, ConflictError, NotFoundError
 from dray.api.timestamps import format_time
 from dray.apiserver.call import Call, ObjectResult, Result
@@ -67,9 +67,8 @@ class ServedDefinitions:
         """Process the latest state of a definition; None when it was deleted."""
         if definition is None:
             gone = self._definitions.pop(name, None)
-            self._served.pop(name, None)
             self._settled.pop(name, None)
-            self._catalog.set_custom(name, ())
+            self._replace(name, (), None)
             for other in self._group(gone["spec"]["group"]) if gone else ():
                 # A name that was taken may be free now.
                 self.add(other["metadata"]["name"])
@@ -139,8 +138,17 @@ class ServedDefinitions:
             for item in build_endpoints(definition, self._open_conversion)
             if item.group_version not in self._builtin
         )
+        self._replace(name, endpoints, made_from)
+
+    def _replace(self, name: str, endpoints: tuple[Endpoint, ...], made_from: tuple[Any, ...] | None) -> None:
+        before = self._served.pop(name, None)
         self._catalog.set_custom(name, endpoints)
-        self._served[name] = made_from
+        if made_from is not None:
+            self._served[name] = made_from
+        if before is not None and (made_from is None or made_from[:2] != before[:2]):
+            # Clients list again with the new schema. A deletion alone is watched to its end.
+            plural, _, group = name.partition(".")
+            self._catalog.on_changed(GroupResource(group, plural))
 
     def add(self, name: str) -> None:
         """Queue a definition."""

@@ -18,15 +18,16 @@ from dray.apiserver import discovery
 from dray.apiserver.authentication.service_accounts import ServiceAccountTokens
 from dray.apiserver.call import Call, DocumentResult, Result, TextResult
 from dray.apiserver.catalog import Catalog
+from dray.apiserver.encoding import CONTENT_TYPES, dump
 from dray.apiserver.healthz import HealthChecks
-from dray.apiserver.negotiation import MEDIA_TYPES, UnavailableRepresentationError
+from dray.apiserver.negotiation import MEDIA_TYPES, Media, Representation, UnavailableRepresentationError, negotiate
 from dray.apiserver.openapi import gnostic
 from dray.runtime.metrics import CONTENT_TYPE as METRICS_CONTENT_TYPE
 
 _INDICATORS: Final = "metrics/slis"
 HEALTH_ENDPOINTS: Final = ("healthz", "livez", "readyz")
 _AGGREGATED: Final = re.compile(
-    r"application/json;g=apidiscovery\.k8s\.io;v=(v2|v2beta1);as=APIGroupDiscoveryList", re.IGNORECASE
+    r"application/(json|yaml);g=apidiscovery\.k8s\.io;v=(v2|v2beta1);as=APIGroupDiscoveryList", re.IGNORECASE
 )
 
 
@@ -82,7 +83,7 @@ class NonResourceHandler:
         self._openapi = parts.openapi
         self._metrics = parts.metrics
         self._address = parts.address
-        self._cached: dict[tuple[str, str], tuple[int, bytes, str]] = {}
+        self._cached: dict[tuple[str, Media], tuple[int, bytes, str]] = {}
         # Pages of metrics of the components in this process.
         self.component_metrics: Final[dict[str, Callable[[], Awaitable[bytes]]]] = {}
         self._exact: Final[Mapping[str, Callable[[Call], Result]]] = {
@@ -164,46 +165,50 @@ class NonResourceHandler:
     # --- discovery ---
 
     def _api(self, call: Call) -> Result:
-        return self._aggregated(call, core=True) or DocumentResult(discovery.legacy_api(self._address))
+        return self._aggregated(call, core=True) or _discovered(call, discovery.legacy_api(self._address))
 
     def _apis(self, call: Call) -> Result:
-        return self._aggregated(call, core=False) or DocumentResult(discovery.api_group_list(self._catalog.endpoints()))
+        groups = discovery.api_group_list
+        return self._aggregated(call, core=False) or _discovered(call, groups(self._catalog.endpoints()))
 
     def _aggregated(self, call: Call, *, core: bool) -> Result | None:
         wanted = _AGGREGATED.search(call.accept.replace(" ", ""))
         if wanted is None:
             return None
-        if wanted[1] != "v2":
+        if wanted[2] != "v2":
             # The beta form is not served any more; a client that accepts nothing else gets an error.
             rest = [item for item in call.accept.split(",") if "apidiscovery" not in item]
             if rest:
                 return None
             raise NotAcceptableError(MEDIA_TYPES)
+        media = Media(f"application/{wanted[1].lower()}")
         body, etag = self._cache(
-            "core" if core else "groups", "v2", lambda: discovery.aggregated(self._catalog.endpoints(), core=core)
+            "core" if core else "groups",
+            media,
+            lambda: discovery.aggregated(self._catalog.endpoints(), core=core),
         )
-        content_type = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-        return _conditional(call, body, etag, content_type)
+        return _conditional(call, body, etag, f"{media};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
 
-    def _cache(self, name: str, form: str, make: Callable[[], Document]) -> tuple[bytes, str]:
+    def _cache(self, name: str, media: Media, make: Callable[[], Document]) -> tuple[bytes, str]:
         """Return a document that changes only with the catalog, and its hash."""
         generation = self._catalog.generation
-        found = self._cached.get((name, form))
+        found = self._cached.get((name, media))
         if found is None or found[0] != generation:
-            body = orjson.dumps(make())
-            found = self._cached[(name, form)] = (generation, body, _hash(body))
+            body = dump(make(), Representation(media))
+            found = self._cached[(name, media)] = (generation, body, _hash(body))
         return found[1], found[2]
 
     def _group(self, group: str) -> Callable[[Call], Result] | None:
         versions = discovery.group_versions(self._catalog.endpoints()).get(group)
         if not versions or not group:
             return None
-        return lambda _call: DocumentResult(discovery.api_group(group, versions))
+        return lambda call: _discovered(call, discovery.api_group(group, versions))
 
     def _resource_list(self, group: str, version: str) -> Callable[[Call], Result] | None:
         if self._catalog.has_group_version(group, version):
             group_version = GroupVersion(group, version)
-            return lambda _call: DocumentResult(discovery.api_resource_list(group_version, self._catalog.endpoints()))
+            endpoints = self._catalog.endpoints
+            return lambda call: _discovered(call, discovery.api_resource_list(group_version, endpoints()))
         known = discovery.group_versions(self._catalog.endpoints())
         if group in known:
             return _raise_path_not_found
@@ -245,6 +250,13 @@ def _version(emulated: Release) -> Document:
         "compiler": "python",
         "platform": "linux/amd64",
     }
+
+
+def _discovered(call: Call, document: Document) -> Result:
+    """Return a document of discovery as JSON or YAML, whichever the client prefers."""
+    if negotiate(call.accept, tables=False).media is not Media.YAML:
+        return DocumentResult(document)
+    return TextResult(dump(document, Representation(Media.YAML)), CONTENT_TYPES[Media.YAML])
 
 
 def _check_readable(call: Call) -> None:

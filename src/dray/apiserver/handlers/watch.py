@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
-from dray.api.document import Document
+from dray.api.document import Document, GroupResource
 from dray.api.errors import APIError, ExpiredError, InternalError, ServiceUnavailableError
 from dray.apiserver.call import Call, WatchFrame, WatchResult
 from dray.apiserver.document_cache import DocumentCache
@@ -45,7 +45,10 @@ class _WatchTimers:
     Waking yields an empty batch, so that no timeout is needed around the stream.
     """
 
-    def __init__(self, stream: Watch, timeout: float, options: ListOptions, *, not_before: int = 0) -> None:
+    def __init__(
+        self, resource: GroupResource, stream: Watch, timeout: float, options: ListOptions, *, not_before: int = 0
+    ) -> None:
+        self.resource: Final = resource
         self._stream = stream
         self._loop = asyncio.get_running_loop()
         self._timers = [self._loop.call_later(timeout, self.end)]
@@ -101,6 +104,12 @@ class WatchHandler:
         for timers in tuple(self.open_watches):
             timers.end()
 
+    def end(self, resource: GroupResource) -> None:
+        """End the watches of a resource."""
+        for timers in tuple(self.open_watches):
+            if timers.resource == resource:
+                timers.end()
+
     async def watch(self, call: Call, endpoint: Endpoint) -> WatchResult:
         """Start a watch; no event after the return is missed."""
         options = parse_list_options(call.query, watch=True)
@@ -115,9 +124,9 @@ class WatchHandler:
             # No events before that revision is reached; kube-apiserver waits for it as well.
             current = await self._store.revision()
             stream = await self._stream(endpoint, selection, current)
-            timers = _WatchTimers(stream, timeout, options, not_before=revision)
+            timers = _WatchTimers(endpoint.resource, stream, timeout, options, not_before=revision)
         else:
-            timers = _WatchTimers(stream, timeout, options)
+            timers = _WatchTimers(endpoint.resource, stream, timeout, options)
         return WatchResult(endpoint, self._frames(endpoint, selection, options, stream, initial, timers))
 
     async def _stream(self, endpoint: Endpoint, selection: Selection, revision: int) -> Watch:

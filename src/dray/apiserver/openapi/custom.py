@@ -6,8 +6,10 @@ from typing import Any, Final
 
 from dray.api.document import Document, GroupVersionKind
 from dray.api.schema import load
+from dray.api.structural.types import EMBEDDED, INT_OR_STRING
 from dray.apiserver.openapi.descriptions import describe
 from dray.apiserver.openapi.schemas import Definitions
+from dray.apiserver.registry.strategy import ResourceDefinition
 
 # Keywords that OpenAPI v2 does not have; its clients see the rest of the schema.
 _V3_ONLY: Final = frozenset({"anyOf", "oneOf", "allOf", "not", "nullable", "x-kubernetes-validations"})
@@ -15,6 +17,7 @@ _V3_ONLY: Final = frozenset({"anyOf", "oneOf", "allOf", "not", "nullable", "x-ku
 _BY_NAME: Final = frozenset({"properties", "patternProperties", "definitions"})
 _NESTED: Final = frozenset({"items", "additionalProperties"})
 _OF_CONTENT: Final = frozenset({"items", "properties"})
+_CONVENTIONS: Final = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
 _PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
 
 
@@ -23,14 +26,21 @@ def custom_name(gvk: GroupVersionKind) -> str:
     return ".".join((*reversed(gvk.group.split(".")), gvk.version, gvk.kind))
 
 
-def add_custom(definitions: Definitions, gvk: GroupVersionKind, list_kind: str, schema: Document | None) -> None:
+def add_custom(
+    definitions: Definitions,
+    gvk: GroupVersionKind,
+    definition: ResourceDefinition,
+    schema: Document | None,
+) -> None:
     """Add a custom kind and its list to the definitions."""
-    name = custom_name(gvk)
+    name, list_kind = custom_name(gvk), definition.list_kind
     list_name = custom_name(GroupVersionKind(gvk.group, gvk.version, list_kind))
     definitions.add(load.object_meta())
     definitions.add(load.list_meta())
-    definitions.found[name] = _object_schema(definitions, schema)
-    definitions.found[list_name] = _list_schema(definitions, gvk.kind, name)
+    selectable = [{"fieldPath": path} for path in definition.selectable_fields]
+    more = {"x-kubernetes-selectable-fields": selectable} if selectable else {}
+    definitions.found[name] = _object_schema(definitions, schema) | more
+    definitions.found[list_name] = _list_schema(definitions, definition, name) | more
     definitions.mark(name, gvk)
     definitions.mark(list_name, GroupVersionKind(gvk.group, gvk.version, list_kind))
 
@@ -39,18 +49,41 @@ def _object_schema(definitions: Definitions, schema: Document | None) -> Documen
     # With properties, kubectl would refuse all other fields.
     if schema is None or (schema.get(_PRESERVE) and not definitions.dialect.v3):
         return {"type": "object"}
-    made = dict(schema) if definitions.dialect.v3 else _reduced(schema)
-    extra: Document = {"description": "Standard object metadata."}
-    own = made.get("properties", {})
-    metadata = definitions.dialect.described_reference(load.object_meta().name, extra)
-    return made | {"properties": own | _type_meta() | {"metadata": metadata}}
+    made: Document = _completed(schema, definitions) if definitions.dialect.v3 else _reduced(schema)
+    return made | {"properties": made.get("properties", {}) | _object_properties(definitions)}
 
 
-def _list_schema(definitions: Definitions, kind: str, name: str) -> Document:
+def _object_properties(definitions: Definitions) -> Document:
+    """Return the properties of every object."""
+    extra: Document = {"description": f"Standard object's metadata. More info: {_CONVENTIONS}#metadata"}
+    return _type_meta() | {"metadata": definitions.dialect.described_reference(load.object_meta().name, extra)}
+
+
+def _completed(schema: Any, definitions: Definitions) -> Any:
+    """Return a copy of a schema with what its extensions say: types of numbers or text, and embedded objects."""
+    if not isinstance(schema, dict):
+        return schema
+    made: Document = {}
+    for keyword, value in schema.items():
+        if keyword in _BY_NAME:
+            made[keyword] = {name: _completed(inner, definitions) for name, inner in value.items()}
+        else:
+            made[keyword] = _completed(value, definitions) if keyword in _NESTED else value
+    if made.get(INT_OR_STRING) and not {"anyOf", "allOf"} & made.keys():
+        made["anyOf"] = [{"type": "integer"}, {"type": "string"}]
+    if made.get(EMBEDDED):
+        made["properties"] = made.get("properties", {}) | _object_properties(definitions)
+        made["required"] = list(dict.fromkeys((*made.get("required", ()), "kind", "apiVersion")))
+    return made
+
+
+def _list_schema(definitions: Definitions, definition: ResourceDefinition, name: str) -> Document:
+    kind = definition.kind
     list_meta = definitions.dialect.described_reference(
-        load.list_meta().name, {"description": "Standard list metadata."}
+        load.list_meta().name, {"description": f"Standard list metadata. More info: {_CONVENTIONS}#types-kinds"}
     )
-    items = {"type": "array", "items": definitions.dialect.reference(name), "description": f"The {kind} objects."}
+    text = f"List of {definition.resource}. More info: {_CONVENTIONS}"
+    items = {"type": "array", "items": definitions.dialect.reference(name), "description": text}
     return {
         "description": f"{kind}List is a list of {kind}",
         "type": "object",

@@ -53,7 +53,7 @@ class Served:
     @property
     def list_gvk(self) -> GroupVersionKind:
         """Return the kind of its lists."""
-        return GroupVersionKind(self.definition.group, self.version, self.list_kind or f"{self.definition.kind}List")
+        return GroupVersionKind(self.definition.group, self.version, self.list_kind or self.definition.list_kind)
 
 
 class Documents:
@@ -131,7 +131,7 @@ def _fingerprint(group: list[Served]) -> str:
         [
             *(str(served.gvk), served.definition.resource, served.definition.namespaced, served.custom),
             *(served.definition.verbs, [(row.name, row.verbs) for row in served.definition.all_subresources()]),
-            *(served.list_kind, served.schema),
+            *(served.list_kind, served.schema, *served.definition.selectable_fields),
         ]
         for served in group
     ]
@@ -167,7 +167,7 @@ def _document(group: list[Served], dialect: Dialect) -> bytes:
 
 def _define(definitions: Definitions, served: Served) -> None:
     if served.custom:
-        add_custom(definitions, served.gvk, served.list_gvk.kind, served.schema)
+        add_custom(definitions, served.gvk, served.definition, served.schema)
         return
     for gvk in (served.gvk, served.list_gvk):
         struct_type = load.kind_type(gvk)

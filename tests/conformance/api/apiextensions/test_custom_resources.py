@@ -515,3 +515,43 @@ async def test_a_write_of_the_status_does_not_validate_the_spec(api: Local) -> N
     assert caught.value.message.endswith(
         'status.n: Invalid value: "string": n in body must be of type integer: "string"'
     )
+
+
+@pytest.mark.behaviour("CR-07")
+async def test_watches_end_when_the_definition_changes(gadgets: Local) -> None:
+    await gadgets.request("create", DEFINITIONS, other_definition())
+    watch = await gadgets.watch(GADGETS, resourceVersion="0")
+    other = await gadgets.watch("example.com/v1/others")
+    await create(gadgets, gadget("one"))
+    assert await anext(watch) == ("ADDED", await get(gadgets, "one"))
+    # A change of the definition's metadata is none of the schema.
+    label = {"metadata": {"labels": {"a": "b"}}}
+    await gadgets.request("patch", f"{DEFINITIONS}/{NAME}", label, content_type=MERGE)
+    made = await create(gadgets, gadget("two"))
+    assert await anext(watch) == ("ADDED", made)
+    size = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/size"
+    patch = [{"op": "add", "path": size, "value": {"type": "string", "default": "large"}}]
+    await gadgets.request("patch", f"{DEFINITIONS}/{NAME}", patch, content_type="application/json-patch+json")
+    async with asyncio.timeout(5):
+        assert [event async for event in watch] == []
+    again = await gadgets.watch(GADGETS)
+    assert (await anext(again))[1]["spec"]["size"] == "large"
+    document = {"apiVersion": "example.com/v1", "kind": "Other", "metadata": {"name": "x"}}
+    await gadgets.request("create", "example.com/v1/others@default", document)
+    assert (await anext(other))[0] == "ADDED"
+
+
+def other_definition() -> Document:
+    made = definition(nested({}), plural="others", kind="Other", shortNames=[])
+    return made | {"metadata": {"name": "others.example.com"}}
+
+
+@pytest.mark.behaviour("CR-07")
+async def test_the_deletion_of_a_definition_is_watched_to_its_end(gadgets: Local) -> None:
+    for name in ("one", "two"):
+        await create(gadgets, gadget(name))
+    watch = await gadgets.watch(GADGETS)
+    assert [(await anext(watch))[0] for _ in range(2)] == ["ADDED", "ADDED"]
+    await gadgets.request("delete", f"{DEFINITIONS}/{NAME}")
+    async with asyncio.timeout(5):
+        assert [kind async for kind, _ in watch] == ["DELETED", "DELETED"]
