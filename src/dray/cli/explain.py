@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
 from dray.cli.command import (
+    Parser,
     add_feature_gates,
     add_scheduler_config,
     cluster_parser,
@@ -69,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
         if arguments.at_decision:
             return _print_decision(arguments)
         snapshot = read_snapshot(arguments, PATH_KINDS)
-        answer = _explain(snapshot, arguments)
+        answer = answer_of(snapshot, arguments, SystemClock().now())
     write_answer(
         "ExplanationList",
         [answer],
@@ -94,11 +95,12 @@ def _print_decision(arguments: argparse.Namespace) -> int:
     raise SnapshotError(not_recorded(arguments.namespace, arguments.name, answer.get("hidden") or 0))
 
 
-def _explain(snapshot: Snapshot, arguments: argparse.Namespace) -> Answer:
+def answer_of(snapshot: Snapshot, arguments: argparse.Namespace, now: datetime) -> Answer:
+    """Return the explanation of what the arguments name."""
     names = [node.metadata.name or "" for node in snapshot.nodes]
     if arguments.node and arguments.node not in names:
         raise SnapshotError(f'nodes "{arguments.node}" not found{did_you_mean(arguments.node, names)}')
-    key, now = NamespacedName(arguments.namespace, arguments.name), SystemClock().now()
+    key = NamespacedName(arguments.namespace, arguments.name)
     if arguments.kind in WORKLOADS:
         workload = find_workload(snapshot, arguments.kind, key)
         # Imported when there is something to explain: it pulls in the scheduler.
@@ -132,10 +134,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         "Explain in one sentence why a Pod, claim or workload is pending, and what to do; then list the reasons of "
         "the nodes, grouped, and what would help. Every suggestion was tested. With --node, the reason for each device."
     )
-    parser = cluster_parser(PROG, description, formats=("text", "json", "yaml"))
-    parser.add_argument("kind", metavar="KIND", help=f"{', '.join(_ALIASES)}; also KIND/NAME")
-    parser.add_argument("name", nargs="?", default="", metavar="NAME")
-    parser.add_argument("-n", "--namespace", default="", help="default: the namespace of the kubeconfig context")
+    parser = explain_parser(PROG, description, formats=("text", "json", "yaml"))
     parser.add_argument("--node", default="", metavar="NODE", help="show the reason for every device of this node")
     parser.add_argument("--all-nodes", action="store_true", help="show the reason for every node, not grouped")
     parser.add_argument(
@@ -144,16 +143,25 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         help="for a Pod: the last recorded decision of the scheduler, with its scores and reasons",
     )
     add_scheduler_flags(parser)
-    add_scheduler_config(parser)
-    add_feature_gates(parser)
     arguments = parser.parse_args(argv)
-    _resolve(parser, arguments)
+    resolve_subject(parser, arguments)
     if arguments.at_decision and (arguments.kind != "pod" or arguments.filename):
         parser.error("--at-decision is for Pods of a cluster: the scheduler records what it decides about them")
     return arguments
 
 
-def _resolve(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+def explain_parser(prog: str, description: str, *, formats: Sequence[str]) -> Parser:
+    """Return a parser of commands about one Pod, claim or workload."""
+    parser = cluster_parser(prog, description, formats=formats)
+    parser.add_argument("kind", metavar="KIND", help=f"{', '.join(_ALIASES)}; also KIND/NAME")
+    parser.add_argument("name", nargs="?", default="", metavar="NAME")
+    parser.add_argument("-n", "--namespace", default="", help="default: the namespace of the kubeconfig context")
+    add_scheduler_config(parser)
+    add_feature_gates(parser)
+    return parser
+
+
+def resolve_subject(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
     """Replace aliases and KIND/NAME by kind and name."""
     kind, slash, name = arguments.kind.partition("/")
     if slash and arguments.name:
@@ -163,7 +171,7 @@ def _resolve(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> 
     if found is None:
         parser.error(f'unknown kind "{kind}"{did_you_mean(kind, _KINDS)}; known are {", ".join(_ALIASES)}')
     if not arguments.name:
-        parser.error(f"which {kind}? specify a name: {PROG} {kind} NAME")
+        parser.error(f"which {kind}? specify a name: {parser.prog} {kind} NAME")
     arguments.kind = found
 
 

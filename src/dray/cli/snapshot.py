@@ -10,7 +10,7 @@ import random
 import secrets
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -62,9 +62,15 @@ def main(argv: Sequence[str]) -> int:
         header = header_of(snapshot)
         if arguments.anonymize:
             items, header = _anonymized(items, header, Path(arguments.anonymize))
+    write_list(items, header, arguments.output)
+    return 0
+
+
+def write_list(items: Sequence[Document], header: Mapping[str, str | None], output: str) -> None:
+    """Write objects to standard output, with a note on which kinds were read."""
     document = {"apiVersion": "v1", "kind": "List", "metadata": {HEADER: header}, "items": items}
     restrict_standard_output()
-    if arguments.output == "yaml":
+    if output == "yaml":
         # Imported on use: slow to import, and JSON is the default.
         import yaml
 
@@ -72,7 +78,6 @@ def main(argv: Sequence[str]) -> int:
     else:
         json.dump(document, sys.stdout, indent=1)
         sys.stdout.write("\n")
-    return 0
 
 
 def items_of(snapshot: Snapshot, kept: FieldFilter) -> list[Document]:

@@ -74,6 +74,7 @@ TOOLS: Final = {
     "doctor": Tool("find and fix stuck, orphaned and inconsistent objects", "dray.cli.doctor"),
     "snapshot": Tool("save the objects that the tools read to a file, for -f", "dray.cli.snapshot"),
     "translate": Tool("put the names back into answers about an anonymized snapshot", "dray.cli.translate"),
+    "reduce": Tool("print the fewest objects for which explain says the same", "dray.cli.reduce"),
     "record": Tool("record a cluster and all of its changes in a file, for replay", "dray.cli.record"),
     "replay": Tool("run the scheduler again on a recording, and compare the results", "dray.cli.replay"),
     "recover": Tool("find acknowledged writes that a database has lost, and continue without them", "dray.cmd.recover"),
@@ -90,7 +91,7 @@ HIDDEN_TOOLS: Final = {"complete": Tool("print what can follow on a command line
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Try it": ("demo", "up", "down", "status"),
     "Inspect a cluster": ("explain", "simulate", "devices", "claims", "top", "usage", "decisions", "doctor", "ui"),
-    "Save and replay": ("snapshot", "translate", "record", "replay"),
+    "Save and replay": ("snapshot", "reduce", "translate", "record", "replay"),
     "Plan a cluster": ("rebalance", "plan"),
     "Write and check drivers": ("init", "dev", "conformance", "cel", "migrate"),
     "Run a node": ("node", "join", "token", "node resources"),

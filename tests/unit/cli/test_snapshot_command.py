@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dray.api.document import Document
-from tests.unit.sim.cluster import pod
+from tests.unit.sim.cluster import node, pod
 
 SECRET = {"env": [{"name": "PASSWORD", "value": "x"}], "envFrom": [{"secretRef": {"name": "s"}}]}
 
@@ -98,3 +99,31 @@ def test_a_file_that_is_no_table(source: Path) -> None:
     assert (done.returncode, done.stdout, source.read_text()) == (1, "", before)
     expected = f"dray snapshot: {source}: this is no table of names, as `dray snapshot --anonymize` writes it"
     assert done.stderr.splitlines()[-1] == expected
+
+
+def test_a_reduced_dump_says_the_same(tmp_path: Path) -> None:
+    items = [node(f"node-{number}", unschedulable=True) for number in range(20)]
+    items += [node(f"tainted-{number}", taints=[{"key": "a", "effect": "NoSchedule"}]) for number in range(20)]
+    items += [pod(f"running-{number}", "node-1") for number in range(20)]
+    source, small = tmp_path / "cluster.json", tmp_path / "small.json"
+    source.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*items, pod("p")]}))
+    command = (sys.executable, "-m", "dray", "reduce", "pod/p", "-n", "team", "-f", str(source))
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    small.write_text(done.stdout)
+    names = [item["metadata"]["name"] for item in json.loads(done.stdout)["items"]]
+    assert len(names) < 8
+    assert "p" in names
+    assert "dray reduce: " in done.stderr
+    explained = (sys.executable, "-m", "dray", "explain", "pod/p", "-n", "team", "-f")
+    before, after = (
+        subprocess.run((*explained, str(path)), check=True, capture_output=True, text=True).stdout.splitlines()[0]
+        for path in (source, small)
+    )
+    assert re.sub(r"\S*\d\S*", "#", before) == re.sub(r"\S*\d\S*", "#", after)
+
+
+def test_what_does_not_exist_cannot_be_reduced(source: Path) -> None:
+    command = (sys.executable, "-m", "dray", "reduce", "pod/q", "-n", "team", "-f", str(source))
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert 'pods "q" not found' in done.stderr
