@@ -14,6 +14,7 @@ where this one ended. The feasible nodes are scored. Kept and plain find the sam
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from itertools import chain, islice
 from typing import Final, TypeAlias
 
@@ -193,7 +194,9 @@ class Cycle:
         runner = FilterRunner(filters.plain, profile.pre_filter_extensions, self._nominations)
         found = self._search_nominated(state, subset, filters, runner)
         if found is None and subset is None:
-            found = self._search_kept(profile, state, runner)
+            # A plugin whose results are not kept may reject the node before another one fails there.
+            with suppress(AttemptError):
+                found = self._search_kept(profile, state, runner)
         return found or self._search_plain(profile, state, subset, filters, runner)
 
     def _search_nominated(

@@ -128,8 +128,13 @@ def _checked(status: Status) -> Status:
     if status.is_success:
         return SUCCESS
     if not status.is_rejected:
-        raise AttemptError(f'running "{status.plugin}" filter plugin: {status.message}')
+        raise AttemptError(failure_text(status))
     return status
+
+
+def failure_text(status: Status) -> str:
+    """Return Kubernetes' text for a filter that failed."""
+    return f'running "{status.plugin}" filter plugin: {status.message}'
 
 
 def _check(status: Status, plugin: str, method: str) -> None:

@@ -13,8 +13,9 @@ from dray.framework.node_info import NodeInfo
 from dray.framework.plugins import EXTENSION_POINTS, Plugin
 from dray.framework.pod_info import PodInfo
 from dray.framework.snapshot import Snapshot
-from dray.framework.status import SUCCESS, Code, Status, unschedulable
-from dray.scheduler.cycle import Cycle
+from dray.framework.status import SUCCESS, Code, Status, error, unschedulable
+from dray.scheduler.cycle import Cycle, Placement
+from dray.scheduler.filter_runner import AttemptError
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.plugins.queueing import PrioritySort
 from dray.scheduler.profile import Profile
@@ -101,3 +102,23 @@ def test_every_search_finds_the_same(seed: int) -> None:
         expected = usual.place(without, state(pod_info(f"p{number}")))
         found = fast.place(timed if rng.random() < 0.3 else chosen, state(pod_info(f"p{number}")))
         assert found == expected
+
+
+class FailingFilter(KeptFilter):
+    """Fails on nodes that are not accepted."""
+
+    def filter(self, _state: CycleState, _pod: Pod, node: NodeInfo) -> Status:
+        return SUCCESS if node.name in self.accepted else error("broken")
+
+
+@pytest.mark.behaviour("SC-23")
+def test_a_failure_counts_only_where_no_plugin_before_rejects_the_node() -> None:
+    before, failing = PlainFilter("A"), FailingFilter("B")
+    cycle = Cycle(Snapshot([node_info("n0"), node_info("n1")]), Nominations())
+    before.accepted = failing.accepted = {"n1"}
+    found = cycle.place(profile_of(before, failing), state(pod_info("p")))
+    assert isinstance(found, Placement)
+    assert found.node_name == "n1"
+    before.accepted = {"n0", "n1"}
+    with pytest.raises(AttemptError, match='running "B" filter plugin: broken'):
+        cycle.place(profile_of(before, failing), state(pod_info("q")))

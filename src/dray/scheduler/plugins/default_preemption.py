@@ -20,7 +20,7 @@ from dray.framework.snapshot import Snapshot
 from dray.framework.status import SUCCESS, Code, Status, error, unresolvable, unschedulable
 from dray.scheduler.cluster_events import UNFINISHED
 from dray.scheduler.equivalence_class import has_known_filters
-from dray.scheduler.filter_runner import FilterRunner, runner_of
+from dray.scheduler.filter_runner import FilterRunner, failure_text, runner_of
 from dray.scheduler.handle import Handle
 from dray.scheduler.preemption.budget_cache import BudgetCache
 from dray.scheduler.preemption.candidates import (
@@ -228,9 +228,10 @@ class DefaultPreemption:
         return bisect_left(nodes, self._next_node, key=lambda node: snapshot.index_of(node.name) or 0)
 
     def _no_candidate(self, search: Search) -> tuple[PostFilterResult | None, Status]:
-        failures = [status.message for status in search.statuses.values() if not status.is_rejected]
-        if failures:
-            return None, error("; ".join(dict.fromkeys(failures)))
+        failed = [status for status in search.statuses.values() if not status.is_rejected]
+        if failed:
+            texts = dict.fromkeys(failure_text(status) if status.plugin else status.message for status in failed)
+            return None, error(", ".join(texts) if len(texts) == 1 else f"[{', '.join(texts)}]")
         text = rejection_message(len(self._handle.snapshot), search.statuses, search.without_victims)
         return PostFilterResult(""), unschedulable(text)
 

@@ -102,6 +102,15 @@ CASES: dict[str, tuple[Case, tuple[str, ...]]] = {
         ),
         ("SP-94", "SP-98"),
     ),
+    # Devices are searched for before it counts where the other claim is.
+    "wrong-topology-and-exhausted-resources": (
+        Case(
+            (*WORKER, claim(), allocated("claim-2", "elsewhere", "gpu-0"), allocated("other", "worker", "gpu-0")),
+            pod("pod", "claim", "claim-2"),
+            nodes={"worker": "cannot allocate all claims"},
+        ),
+        ("SP-94", "SP-95"),
+    ),
     "missing-class": (
         Case(
             (*WORKER, claim("claim", request("one", "absent"))),

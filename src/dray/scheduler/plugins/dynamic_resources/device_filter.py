@@ -67,10 +67,16 @@ class DeviceFilter:
         self._statuses: dict[tuple[bool, str], Status] = {}
 
     def check(self, own: PodState, node: NodeInfo) -> Found | Rejection:
-        """Check that allocated claims are available on the node, and that the others can be allocated there."""
-        claims, dry_run = own.claims, own.dry_run
-        if claims.placed and (away := tuple([at for at, reaches in claims.placed if not reaches(node)])):
+        """Check that the claims without an allocation fit on the node, and then that the others are available there."""
+        found = self._check_new(own, node)
+        placed = own.claims.placed
+        if placed and isinstance(found, Found) and (away := tuple([at for at, reaches in placed if not reaches(node)])):
             return Rejection(_NOT_AVAILABLE, unavailable=away)
+        return found
+
+    def _check_new(self, own: PodState, node: NodeInfo) -> Found | Rejection:
+        """Check that the claims without an allocation can be allocated on the node."""
+        claims, dry_run = own.claims, own.dry_run
         variant = own.results.plain
         if node.requested.scalars or (claims.extended.needs and node.allocatable.scalars):
             variant = self._variants.variant(own, node)

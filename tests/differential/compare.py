@@ -1,0 +1,177 @@
+"""Compares Dray's decisions with kube-scheduler's: one Pod after the other, each on the state that kube-scheduler left.
+
+Equal are: a node with the same score, the devices there, the message, and the victims. What differs on purpose has a
+name, which stands in docs/differences.md; a difference without a name is a defect of one of the two.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from dray.api.document import Document
+from dray.sim.replica.virtual_time import run_virtually
+from tests.differential.cases import Case, Step
+from tests.differential.driver import SCHEDULER_ERROR, Answer, Driver
+from tests.differential.own_scheduler import OwnWorld, own_world
+
+# In front of a detail of ours.
+_DETAILED: Final = "cannot allocate all claims ("
+# Nodes are filtered in parallel, so that the first error may be about any of them.
+_SELECTOR_ERROR: Final = "CEL runtime error"
+_DEVICE: Final = re.compile(r"device \S+/\S+/\S+?(?=:| because|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A Pod about which the two decided differently."""
+
+    pod: str
+    kube: Answer
+    own: Answer
+    # Named in docs/differences.md; empty for one that nobody has explained.
+    name: str
+    # How our scheduler rates the nodes.
+    scores: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.pod} [{self.name or 'unexplained'}]\n  kube: {self.kube}\n  own:  {self.own}\n  {self.scores}"
+
+
+def compare_case(case: Case, answers: Sequence[Answer]) -> list[Difference]:
+    """Return the differences; after the first one that cannot be undone, the rest of the case is not compared."""
+    return run_virtually(_compare(case, answers))
+
+
+async def _compare(case: Case, answers: Sequence[Answer]) -> list[Difference]:
+    found: list[Difference] = []
+    remaining = iter(answers)
+    shared = [item for item in case.objects if item["kind"] == "ResourceClaim"]
+    async with own_world() as world:
+        driver = Driver(world)
+        await driver.apply(case.objects)
+        for step in case.steps:
+            if step.action != "pod":
+                await driver.change(step)
+                continue
+            kube = next(remaining)
+            own = await driver.place(step)
+            if same(kube, own):
+                continue
+            difference, follows = await _explain(world, driver, step, shared, kube, own)
+            if difference is not None:
+                found.append(difference)
+            if not follows:
+                break
+    return found
+
+
+async def _explain(
+    world: OwnWorld, driver: Driver, step: Step, shared: Sequence[Document], kube: Answer, own: Answer
+) -> tuple[Difference | None, bool]:
+    """Return the difference, if it is one, and whether the cluster is now as kube-scheduler left it."""
+    name = step.objects[-1]["metadata"]["name"]
+    used = {entry.get("resourceClaimName") for entry in step.objects[-1]["spec"].get("resourceClaims", ())}
+    objects = (*step.objects, *(item for item in shared if item["metadata"]["name"] in used))
+    scores = world.scores(name)
+    by_node = {score.node: score.total for score in scores}
+    described = ", ".join(f"{score.node} {score.total} {score.by_plugin}" for score in scores)
+    if not own.node or not kube.node or own.victims or kube.victims:
+        follows = own.node == kube.node and own.victims == kube.victims and own.devices == kube.devices
+        return Difference(name, kube, own, name_of(objects, kube, own), described), follows
+    is_tie = own.node == kube.node or (by_node and by_node.get(kube.node) == by_node.get(own.node))
+    await driver.remove_pod(name)
+    pinned = await driver.place(step, on=kube.node)
+    if is_tie and same(replace(kube, message=""), replace(pinned, message="")):
+        return None, True
+    return Difference(name, kube, pinned if is_tie else own, name_of(objects, kube, own), described), same(kube, pinned)
+
+
+def same(kube: Answer, own: Answer) -> bool:
+    """Return whether two answers are equal, except for the details of our messages."""
+    return replace(own, message=_comparable(own.message)) == replace(kube, message=_comparable(kube.message))
+
+
+def _comparable(message: str) -> str:
+    """Return the message without our details, and without the device at which a selector failed first."""
+    return _DEVICE.sub("device", without_details(message))
+
+
+def without_details(message: str) -> str:
+    """Return the message without what follows Kubernetes' text in brackets, which may contain others."""
+    start = message.find(_DETAILED)
+    while start >= 0:
+        end = start = start + len(_DETAILED) - 2
+        depth = 0
+        while end < len(message):
+            depth += {"(": 1, ")": -1}.get(message[end], 0)
+            end += 1
+            if depth == 0 and message[end - 1] == ")":
+                break
+        message = message[:start] + message[end:]
+        start = message.find(_DETAILED)
+    return message
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A documented difference: words of its line in docs/differences.md, and how to recognize it."""
+
+    line: str
+    applies: Callable[[Sequence[Document], Answer, Answer], bool]
+
+
+def _error(text: str) -> Callable[[Sequence[Document], Answer, Answer], bool]:
+    """Recognize an attempt of kube-scheduler that ends with an error, where ours does not."""
+    return lambda _, kube, own: _is_error(kube) and text in kube.message and not _is_error(own)
+
+
+def _is_error(answer: Answer) -> bool:
+    return answer.message.startswith(SCHEDULER_ERROR)
+
+
+def _with_fewer_errors(_objects: Sequence[Document], kube: Answer, own: Answer) -> bool:
+    """Recognize errors of selectors, of an attempt or of nodes in a dry run of preemption, that ours does not have."""
+    return kube.message.count(_SELECTOR_ERROR) > own.message.count(_SELECTOR_ERROR)
+
+
+def _with_alternatives(objects: Sequence[Document], kube: Answer, own: Answer) -> bool:
+    """Recognize another node for a Pod with a prioritized list, where one alternative scores more than another."""
+    is_moved = bool(kube.node and own.node and kube.node != own.node and not kube.victims and not own.victims)
+    return is_moved and any('"firstAvailable"' in json.dumps(item) for item in objects)
+
+
+def _with_admin_access(objects: Sequence[Document], _kube: Answer, _own: Answer) -> bool:
+    """Recognize a Pod of an administrator, whose other requests or devices in use make a difference."""
+    return any('"adminAccess": true' in json.dumps(item) for item in objects)
+
+
+def _with_a_claim_named_twice(objects: Sequence[Document], _kube: Answer, _own: Answer) -> bool:
+    pods = [item for item in objects if item["kind"] == "Pod"]
+    names = [entry.get("resourceClaimName") for pod in pods for entry in pod["spec"].get("resourceClaims", ())]
+    return max(Counter(filter(None, names)).values(), default=0) > 1
+
+
+NAMED: Final = {
+    "an undefined All": Named("`All` with a pool that is being updated or invalid", _error("asks for all devices")),
+    "a large All": Named("`All` with more than 32 devices on a node", _error("exceeds the claim limit")),
+    "a constrained All": Named(
+        "`All` with a constraint that cannot be satisfied", _error("because a claim constraint")
+    ),
+    "an unreported selector error": Named("A selector error on a device that cannot help is then", _with_fewer_errors),
+    "the first of several errors": Named(
+        "Kubernetes reports any of them", lambda _, kube, own: _is_error(kube) and _is_error(own)
+    ),
+    "normalized scores of alternatives": Named("normalized scores (4816)", _with_alternatives),
+    "a claim named twice": Named("A Pod that names a claim twice", _with_a_claim_named_twice),
+    "admin access": Named("admin access uses no device, counter or capacity", _with_admin_access),
+}
+
+
+def name_of(objects: Sequence[Document], kube: Answer, own: Answer) -> str:
+    """Return the name of the documented difference in a Pod with these objects, or nothing."""
+    return next((name for name, named in NAMED.items() if named.applies(objects, kube, own)), "")
