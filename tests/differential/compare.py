@@ -162,7 +162,9 @@ NAMED: Final = {
     "a constrained All": Named(
         "`All` with a constraint that cannot be satisfied", _error("because a claim constraint")
     ),
-    "an unreported selector error": Named("A selector error on a device that cannot help is then", _with_fewer_errors),
+    "an unreported selector error": Named(
+        "a selector error on a device that cannot help is not reported", _with_fewer_errors
+    ),
     "the first of several errors": Named(
         "Kubernetes reports any of them", lambda _, kube, own: _is_error(kube) and _is_error(own)
     ),

@@ -64,7 +64,7 @@ def test_enough_is_recorded() -> None:
 
 
 def test_named_differences_are_documented() -> None:
-    text = DIFFERENCES.read_text(encoding="utf-8")
+    text = " ".join(DIFFERENCES.read_text(encoding="utf-8").split())
     assert [name for name, named in NAMED.items() if named.line not in text] == []
 
 
