@@ -7,7 +7,7 @@ Conversion is lossless and does not change its argument: what differs is copied,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from dray.api.document import Document
@@ -19,6 +19,10 @@ HUB: Final = "v1"
 
 # Kinds whose hub version differs from the group's.
 _HUBS: Final = {"DeviceTaintRule": "v1beta2", "ResourcePoolStatusRequest": "v1alpha3"}
+
+# The minor releases in which versions are deprecated and removed; DeviceTaintRule is newer.
+_DEPRECATED: Final = {"v1beta1": (35, 38), "v1beta2": (36, 39)}
+_DEPRECATED_BY_KIND: Final = {"DeviceTaintRule": {"v1alpha3": (36, 39)}}
 
 # In the order in which the API server writes them.
 _REQUEST_FIELDS: Final = {
@@ -33,6 +37,11 @@ _Change = Callable[[Document], Document]
 def hub_version(kind: str) -> str:
     """Return the version in which documents of the kind are stored."""
     return _HUBS.get(kind, HUB)
+
+
+def deprecated_versions(kind: str) -> Mapping[str, tuple[int, int]]:
+    """Return the minor releases in which versions of the kind are deprecated and removed."""
+    return _DEPRECATED_BY_KIND.get(kind, _DEPRECATED)
 
 
 def to_hub(version: str, kind: str, document: Document) -> Document:

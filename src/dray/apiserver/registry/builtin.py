@@ -73,9 +73,6 @@ _CONVERTERS: Final[Mapping[str, Converter]] = {
 }
 # Groups whose objects are stored by another one.
 _HOMES: Final = {"events.k8s.io": GroupVersion("", "v1")}
-# The releases in which versions of resource.k8s.io are deprecated and removed; DeviceTaintRule is newer.
-_DEPRECATED: Final = {"v1beta1": (35, 38), "v1beta2": (36, 39)}
-_DEPRECATED_BY_KIND: Final = {"DeviceTaintRule": {"v1alpha3": (36, 39)}}
 
 _AUTHENTICATION: Final = "authentication.k8s.io"
 _AUTHORIZATION: Final = "authorization.k8s.io"
@@ -146,7 +143,7 @@ def _creation_warning(definition: ResourceDefinition, version: str) -> str:
 def _deprecation(definition: ResourceDefinition, version: str, release: Release) -> str:
     if definition.kind == "Endpoints":
         return "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
-    releases = _DEPRECATED_BY_KIND.get(definition.kind, _DEPRECATED)
+    releases = resource_conversion.deprecated_versions(definition.kind)
     if definition.group != "resource.k8s.io" or version not in releases:
         return ""
     since, until = releases[version]

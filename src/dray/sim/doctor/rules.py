@@ -18,6 +18,7 @@ from dray.sim.doctor.device_rules import DEVICE_RULES
 from dray.sim.doctor.findings import STUCK_AFTER, Finding, Rule, Severity, dead_pod_text, free_claim, remove_reservation
 from dray.sim.doctor.group_rules import GROUP_RULES
 from dray.sim.doctor.path_rules import PATH_RULES
+from dray.sim.doctor.version_rules import VERSION_RULES
 from dray.sim.explain.answers import Stage, Verdict
 from dray.sim.explain.before_scheduling import (
     class_names,
@@ -383,6 +384,7 @@ RULES: Final[tuple[Rule, ...]] = (
     *PATH_RULES,
     *GROUP_RULES,
     *CLASSIC_RULES,
+    *VERSION_RULES,
     long_waits,
 )
 _ORDER: Final = {severity: place for place, severity in enumerate(Severity)}
