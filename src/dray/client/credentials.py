@@ -46,15 +46,19 @@ def read_kubeconfig(paths: Sequence[str]) -> Kubeconfig:
 
 
 def load_access(environ: Mapping[str, str], overrides: Overrides | None = None, path: str = "") -> Access:
-    """The access that a command run here has: an explicit file, KUBECONFIG, ~/.kube/config, or the Pod's own."""
+    """The access that a command run here has: an explicit file, KUBECONFIG, ~/.kube/config, or the Pod's own.
+
+    Configuration without a server is for the one in KUBERNETES_MASTER.
+    """
     paths = (path,) if path else kubeconfig.default_paths(environ, str(Path.home()))
     if path and not Path(path).exists():
         raise KubeconfigError(f"error loading config file {path!r}: no such file or directory")
     config = read_kubeconfig(paths)
+    default_server = environ.get("KUBERNETES_MASTER", "")
     in_a_pod = bool(environ.get("KUBERNETES_SERVICE_HOST"))
-    if in_a_pod and not config.contexts and not (overrides and overrides.server):
+    if in_a_pod and not config.contexts and not default_server and not (overrides and overrides.server):
         return in_cluster(environ)
-    return kubeconfig.resolve(config, overrides)
+    return kubeconfig.resolve(config, overrides, default_server)
 
 
 def in_cluster(environ: Mapping[str, str], folder: str = SERVICE_ACCOUNT_FOLDER) -> Access:

@@ -140,13 +140,13 @@ def merge(configs: Sequence[Kubeconfig]) -> Kubeconfig:
     )
 
 
-def resolve(config: Kubeconfig, overrides: Overrides | None = None) -> Access:
-    """The access of the chosen context."""
+def resolve(config: Kubeconfig, overrides: Overrides | None = None, default_server: str = "") -> Access:
+    """The access of the chosen context; without a cluster, to the default server."""
     chosen = overrides or Overrides()
     context = _context(config, chosen)
     cluster = _entry(config.clusters, chosen.cluster or str(context.get("cluster") or ""), "cluster")
     user = _entry(config.users, chosen.user or str(context.get("user") or ""), "auth info")
-    server = chosen.server or str(cluster.get("server") or "")
+    server = chosen.server or str(cluster.get("server") or "") or default_server
     if not server:
         raise KubeconfigError("no configuration has been provided, try setting KUBERNETES_MASTER environment variable")
     return Access(

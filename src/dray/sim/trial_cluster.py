@@ -50,7 +50,7 @@ from dray.sim.explain.answers import Stage
 from dray.sim.explain.before_scheduling import obstacle_before_scheduling
 from dray.sim.explain.claim_quota import ClaimQuotas
 from dray.sim.explain.filters import Filters
-from dray.sim.explain.pending_pods import PendingPods
+from dray.sim.explain.pending_pods import PendingPods, reasons_on
 from dray.sim.placer import PlacedPod, Placer
 from dray.sim.replica.plugins import replica_plugins
 from dray.sim.scheduler_profiles import configured_profiles, default_profile
@@ -112,6 +112,8 @@ class Unplaced(msgspec.Struct, frozen=True):
     pod: TrialPod
     why: str
     reasons: str
+    # Whether the scheduler's attempt failed, for instance because of a selector.
+    is_error: bool = False
 
 
 class TrialCluster:
@@ -206,6 +208,17 @@ class TrialCluster:
         with self.placer.waiting(pod.pod, pod.claims):
             verdict = verdicts.evaluated(pod.pod)
         return unplaced.why if verdict.stage is Stage.SCHEDULER else verdict.why or verdict.text
+
+    def why_not_on(self, unplaced: Unplaced, node_name: str) -> str:
+        """Return why a Pod does not fit on a node."""
+        pod = unplaced.pod
+        if unplaced.is_error:
+            return unplaced.why
+        with self.placer.waiting(pod.pod, pod.claims):
+            filters = self._filters(pod.pod)
+            node = self.placer.snapshot.get(node_name)
+            reasons = filters.obstacle or ("" if node is None else reasons_on(filters, node, pod.pod))
+            return reasons or unplaced.reasons
 
     def _filters(self, pod: Pod) -> Filters:
         placer = self.placer
@@ -341,7 +354,7 @@ class TrialCluster:
             found = self.placer.place(pod.pod, pod.claims, on=on)
         except AttemptError as error:
             # The scheduler would report it, and try again later.
-            return Unplaced(pod, str(error), str(error))
+            return Unplaced(pod, str(error), str(error), is_error=True)
         if not isinstance(found, PlacedPod):
             return Unplaced(pod, found.message(), found.reasons or found.message())
         if refusal := self._refused_by_quota(found):

@@ -89,7 +89,9 @@ def test_pods_that_fit_on_no_shape(cluster: str, tmp_path: Path, capsys: pytest.
     assert plan.main(["-f", cluster, "--catalogue", shapes]) == 1
     out = capsys.readouterr().out
     assert out.startswith("2 Pods of 2 fit on no node that could be added\n")
-    assert "  - team/big, team/big-2: fits on no node shape, even on an empty node: one: 1 cannot allocate" in out
+    assert (
+        "  - team/big, team/big-2: fits on no node shape, even on an empty node: one: of 1 device 1 usable but 2" in out
+    )
 
 
 def test_removal_and_joint_placement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -148,6 +148,16 @@ def test_files_are_read_and_missing_ones_skipped(tmp_path: Path) -> None:
         load_access({}, path=f"{tmp_path}/missing")
 
 
+def test_the_environment_names_a_server_for_configuration_without_one(tmp_path: Path) -> None:
+    """As the message says that asks for a configuration; like kubectl, a kubeconfig with a server comes first."""
+    (tmp_path / "one").write_text(ONE)
+    master = {"KUBERNETES_MASTER": "https://master:6443/"}
+    with pytest.raises(KubeconfigError, match="try setting KUBERNETES_MASTER environment variable"):
+        load_access({"KUBECONFIG": f"{tmp_path}/missing"})
+    assert load_access({"KUBECONFIG": f"{tmp_path}/missing", **master}).server == "https://master:6443"
+    assert load_access({"KUBECONFIG": f"{tmp_path}/one", **master}).server == "https://one:6443"
+
+
 class FixedClock:
     def __init__(self) -> None:
         self.elapsed = 0.0

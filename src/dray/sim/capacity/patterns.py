@@ -55,7 +55,7 @@ class PatternFinder:
         """Return why no Pod of the kind fits on the node; empty if one fits."""
         found = self._cluster.place(self._kinds[kind].sample, on=node_name)
         if isinstance(found, Unplaced):
-            return found.reasons
+            return self._cluster.why_not_on(found, node_name)
         self._cluster.remove(self._kinds[kind].sample.uid)
         return ""
 

@@ -5,7 +5,7 @@ For the scheduler's part, all filters run on all nodes, in a trial cluster in wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -13,12 +13,14 @@ from typing import Final
 from dray.api.codec import from_document
 from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
+from dray.api.pod_claims import is_pod_done, pod_claims
 from dray.api.types.core_v1 import Pod
 from dray.api.types.policy_v1 import PodDisruptionBudget
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.client.objects import key_of
 from dray.client.resources import RESOURCE_CLAIMS
 from dray.scheduler.preemption.budget_cache import budget_of
+from dray.sim.devices import device_rows
 from dray.sim.explain.answers import Answer, Change, Size, Stage, Standing, Verdict, Victims
 from dray.sim.explain.before_scheduling import (
     claim_obstacle,
@@ -36,11 +38,13 @@ from dray.sim.explain.on_node import placed_verdict
 from dray.sim.explain.pending_pods import with_nodes
 from dray.sim.explain.scores import node_scores
 from dray.sim.explain.selector_hints import HintFinder
+from dray.sim.explain.similar_names import listed
 from dray.sim.explain.subject import PROBE_NAME, Subject, before, given, pod_subject
 from dray.sim.explain.verdict import claim_verdict, pending_verdict
 from dray.sim.explain.victims import PreemptionDryRun
 from dray.sim.explain.workload import Workload, pod_to_explain, workload_verdict
 from dray.sim.notes import notes_on
+from dray.sim.physical_devices import offers_of, plugin_resources, used_resources
 from dray.sim.replica.group_gates import GROUP_KINDS, with_groups
 from dray.sim.scheduler_profiles import configured_profiles, evaluated_profiles
 from dray.sim.snapshot import Snapshot, SnapshotError
@@ -91,7 +95,11 @@ def explain(snapshot: Snapshot, subject: Subject, now: datetime, *, node: str = 
         from dray.sim.explain.joint_hint import joint_notes
 
         answer = replace(answer, notes=(*answer.notes, *joint_notes(snapshot, pod, gates)))
-    return replace(answer, verdict=_verdict(answer, question, subject, pod, obstacle))
+    verdict = _verdict(answer, question, subject, pod, obstacle)
+    notes = answer.notes
+    if pod is not None and subject.standing is Standing.PENDING:
+        notes = (*notes, *_double_offers(snapshot, answer), *_others_first(snapshot, answer, pod))
+    return replace(answer, verdict=verdict, notes=notes)
 
 
 def explain_workload(snapshot: Snapshot, workload: Workload, now: datetime, *, gates: FeatureGates) -> Answer:
@@ -184,6 +192,36 @@ def _evaluated(question: Question, subject: Subject) -> Answer:
     if answer.scores and not configured_profiles(snapshot):
         notes = (*notes, _DEFAULT_SCORES)
     return replace(answer, notes=notes)
+
+
+def _double_offers(snapshot: Snapshot, answer: Answer) -> Iterator[str]:
+    """Yield which of the nodes that fit have devices that Pods may have by a device plugin."""
+    fitting = {item.node for item in answer.nodes if item.fits}
+    used = used_resources(snapshot)
+    if fitting.isdisjoint(item.node for item in plugin_resources(snapshot, used) if item.used):
+        return
+    for offer in offers_of(snapshot, device_rows(snapshot), used):
+        if offer.node in fitting and offer.used:
+            count = f"{offer.used} of the {len(offer.rows)} devices"
+            yield f"{offer.node}: Pods have {count} as {offer.resource}, which the scheduler does not see (dray doctor)"
+
+
+def _others_first(snapshot: Snapshot, answer: Answer, pod: Pod) -> Iterator[str]:
+    """Yield the Pods that are scheduled first, and that changes were not tested with."""
+    if not answer.changes:
+        return
+    others = [item for item in snapshot.pods if not item.spec.node_name and not is_pod_done(item)]
+    order = _queue_order(pod)
+    first = [item for item in others if _queue_order(item) < order and not item.spec.scheduling_gates]
+    names = [str(key_of(item)) for item in first if item.metadata.uid != pod.metadata.uid and any(pod_claims(item))]
+    if names:
+        yield f"changes were tested without Pods that are scheduled first, and may take the devices: {listed(names)}"
+
+
+def _queue_order(pod: Pod) -> tuple[int, str]:
+    """Return the place of a Pod in the scheduler's queue."""
+    created = pod.metadata.creation_timestamp
+    return -(pod.spec.priority or 0), "" if created is None else created.isoformat()
 
 
 class _Trial:

@@ -16,6 +16,7 @@ import msgspec
 from dray.api.codec import to_document
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
+from dray.framework.node_info import NodeInfo
 from dray.sim.classic_claims import claims_of
 from dray.sim.explain.answers import Answer, NodeAnswer, Standing, Verdict
 from dray.sim.explain.before_scheduling import obstacle_before_scheduling, unevaluated, unread_needs
@@ -94,6 +95,12 @@ class PendingPods:
         answer = Answer("pod", pod.metadata.namespace or "", pod.metadata.name or "", Standing.PENDING)
         answer = replace(answer, classic=classic_answers(self._snapshot, claims_of(pod, self._snapshot)))
         return pending_verdict(with_nodes(answer, filters, nodes, self._snapshot, pod), pod, self._now)
+
+
+def reasons_on(filters: Filters, node: NodeInfo, pod: Pod) -> str:
+    """Return why a Pod does not fit on one node, as a verdict says it; empty if it fits."""
+    groups = reason_groups([filters.answer(node)], [node.node], pod, _classes(filters.pending))
+    return groups[0].text if groups else ""
 
 
 def _kind_of(pod: Pod) -> bytes:

@@ -92,7 +92,10 @@ def test_a_pod_that_fits_on_no_shape_says_why_for_each() -> None:
     plan = plan_of(snapshot, read_catalogue(catalogue(ONE, shape("cpus", 1, 0)), snapshot))
     (item,) = plan.unplaced
     assert item.pod == "team/huge"
-    assert item.why.startswith("fits on no node shape, even on an empty node: one, cpus: 1 cannot allocate all claims")
+    assert item.why.startswith(
+        "fits on no node shape, even on an empty node: one: of 1 device 1 usable but 8 needed on one node; "
+        "cpus: no device of class gpu"
+    )
     assert [placement.pod for placement in plan.placements] == ["team/small"]
 
 

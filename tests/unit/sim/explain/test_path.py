@@ -145,6 +145,40 @@ def test_a_claim_that_a_quota_forbids() -> None:
     )
 
 
+@pytest.mark.behaviour("TT-12")
+def test_changes_are_tested_without_pods_that_are_scheduled_first() -> None:
+    held = [claim(f"held-{number}", f"{GPU}/node-a/gpu-{number}", uid=f"held-{number}") for number in range(2)]
+    waiting = [waiting_pod(name, "one", priority=priority) for name, priority in (("first", 9), ("last", 0))]
+    snapshot = Snapshot.of([*CLUSTER, *held, waiting_pod("train", "one", priority=5), *waiting])
+    answer = explain(snapshot, pod_subject(snapshot, NamespacedName("team", "train")), NOW, gates=FeatureGates())
+    assert answer.changes
+    assert answer.notes == (
+        "changes were tested without Pods that are scheduled first, and may take the devices: team/first",
+    )
+
+
+@pytest.mark.behaviour("TT-12")
+def test_devices_that_a_plugin_has_given_out_are_a_note() -> None:
+    machine = node("node-a")
+    amounts = {**machine["status"]["allocatable"], "example.com/gpu": "2"}
+    machine["status"] |= {"allocatable": amounts, "capacity": amounts}
+    served = device_class("gpu", f'device.driver == "{GPU}"')
+    served["spec"]["extendedResourceName"] = "example.com/gpu"
+    user = pod("user", "node-a")
+    user["spec"]["containers"][0]["resources"] = {
+        "requests": {"example.com/gpu": "1"},
+        "limits": {"example.com/gpu": "1"},
+    }
+    documents = [machine, served, *CLUSTER[2:], user, waiting_pod("train", "one")]
+    snapshot = Snapshot.of(documents)
+    answer = explain(snapshot, pod_subject(snapshot, NamespacedName("team", "train")), NOW, gates=FeatureGates())
+    assert answer.fitting == 1
+    (note,) = answer.notes
+    assert note == (
+        "node-a: Pods have 1 of the 2 devices as example.com/gpu, which the scheduler does not see (dray doctor)"
+    )
+
+
 @pytest.mark.behaviour("TT-09")
 def test_a_claim_for_extended_resources_that_a_quota_forbids() -> None:
     served = device_class("gpu", f'device.driver == "{GPU}"')
