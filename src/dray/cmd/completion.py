@@ -1,4 +1,7 @@
-"""`dray completion bash|zsh|fish`: prints a shell completion script for all commands and flags."""
+"""`dray completion bash|zsh|fish`: prints a shell completion script for all commands and flags.
+
+`kubectl_complete-dray` is what kubectl (1.26 and newer) runs to complete `kubectl dray ...`.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +43,9 @@ _dray() {{
 }}
 complete -o filenames -F _dray dray
 """
+# kubectl's directives.
+_NO_FILE: Final = ":4"
+_ANYTHING: Final = ":0"
 _BASH_CASE: Final = '        {name}) local flags="{flags}" ;;'
 
 _ZSH: Final = """\
@@ -63,6 +69,30 @@ def main(argv: Sequence[str]) -> int:
     flags = {name: flags_of(name) for name in summaries if name != "completion"}
     sys.stdout.write(script(shell, flags, summaries))
     return 0
+
+
+def kubectl_complete() -> int:
+    """Print what the last of the words can be, each with what it means, and whether it may also be a file."""
+    words = sys.argv[1:] or [""]
+    found = _words(words)
+    sys.stdout.write("".join(f"{item}\n" for item in found or ()))
+    sys.stdout.write(f"{_ANYTHING if found is None else _NO_FILE}\n")
+    return 0
+
+
+def _words(words: Sequence[str]) -> list[str] | None:
+    # Imported on use, as above.
+    from dray.cli.complete import candidates
+    from dray.cmd.main import PROCESSES, TOOLS
+
+    current, tables = words[-1], (PROCESSES, TOOLS)
+    if len(words) == 1:
+        known = sorted((name, item.summary) for table in tables for name, item in table.items() if " " not in name)
+        return [f"{name}\t{summary}" for name, summary in known if name.startswith(current)]
+    if current.startswith("-") and "=" not in current:
+        is_known = any(words[0] in table for table in tables)
+        return [flag for flag in flags_of(words[0]) if flag.startswith(current)] if is_known else []
+    return candidates(words)
 
 
 def flags_of(name: str) -> list[str]:
