@@ -23,17 +23,29 @@ _POD_GRACE_SECONDS: Final = 30
 _GRACE_SECONDS_MAX: Final = 1 << 32
 _NAMESPACES: Final = GroupResource("", "namespaces")
 _DEFINITIONS: Final = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
+# Its Pods stay unless the delete says otherwise, as before there was garbage collection.
+_ORPHANING: Final = GroupResource("", "replicationcontrollers")
 # A delete of one of these returns the object; of all others a Status.
 _RETURNS_DELETED: Final = frozenset(
     {
         GroupResource("", "pods"),
         GroupResource("", "serviceaccounts"),
         GroupResource("", "resourcequotas"),
+        GroupResource("", "persistentvolumes"),
+        GroupResource("", "persistentvolumeclaims"),
+        GroupResource("", "services"),
+        GroupResource("", "podtemplates"),
         GroupResource("resource.k8s.io", "deviceclasses"),
         GroupResource("resource.k8s.io", "resourceclaims"),
         GroupResource("resource.k8s.io", "resourceclaimtemplates"),
         GroupResource("resource.k8s.io", "resourceslices"),
         GroupResource("resource.k8s.io", "devicetaintrules"),
+        GroupResource("resource.k8s.io", "resourcepoolstatusrequests"),
+        GroupResource("storage.k8s.io", "csidrivers"),
+        GroupResource("storage.k8s.io", "csinodes"),
+        GroupResource("storage.k8s.io", "storageclasses"),
+        GroupResource("storage.k8s.io", "volumeattachments"),
+        GroupResource("storage.k8s.io", "volumeattributesclasses"),
     }
 )
 
@@ -88,7 +100,7 @@ def plan_deletion(
     """Decide how to delete `old`, which is not modified; `least_grace` is for one that gives itself less."""
     metadata = dict(old["metadata"])
     document = old | {"metadata": metadata}
-    finalizers = _finalizers(metadata.get("finalizers") or [], options)
+    finalizers = _finalizers(endpoint, metadata.get("finalizers") or [], options)
     first = "deletionTimestamp" not in metadata
     if endpoint.resource == _DEFINITIONS and first and FINALIZER not in finalizers:
         # Its custom resources are deleted first.
@@ -99,6 +111,8 @@ def plan_deletion(
     if not waits and grace == 0:
         if endpoint.definition.graceful_deletion:
             _mark(metadata, now, 0)
+            if first and metadata.get("generation"):
+                metadata["generation"] += 1
         return Deletion(Outcome.REMOVE, document)
     if "deletionTimestamp" in metadata and not _shortens(metadata, grace):
         changed = metadata != old["metadata"]
@@ -135,10 +149,12 @@ def _without_grace_field(endpoint: Endpoint) -> bool:
     return endpoint.resource in (_NAMESPACES, _DEFINITIONS)
 
 
-def _finalizers(present: list[str], options: DeleteOptions) -> list[str]:
+def _finalizers(endpoint: Endpoint, present: list[str], options: DeleteOptions) -> list[str]:
     policy = options.propagation_policy
     if options.orphan_dependents is not None:
         policy = "Orphan" if options.orphan_dependents else "Background"
+    if not policy and endpoint.resource == _ORPHANING and _GC_FINALIZERS.isdisjoint(present):
+        policy = "Orphan"
     if not policy:
         # An existing garbage collection finalizer keeps its effect.
         return present

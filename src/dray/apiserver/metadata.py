@@ -11,6 +11,7 @@ from dray.api.errors import APIError, BadRequestError, ConflictError, InvalidErr
 from dray.api.field_errors import Path, invalid
 from dray.api.timestamps import format_time
 from dray.apiserver.endpoint import Endpoint
+from dray.apiserver.options import parse_revision
 
 # Letters and digits that cannot form words or be mistaken for one another.
 _SUFFIX_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
@@ -20,8 +21,9 @@ _SUFFIX_BITS: Final = _SUFFIX_COUNT.bit_length()
 _GENERATED_NAME_LENGTH_MAX: Final = 63
 # Set only by the server; dropped from objects to create.
 _SERVER_FIELDS: Final = frozenset({"selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"})
-# Immutable: an update keeps the stored values.
-_KEPT_FIELDS: Final = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+# An update keeps the stored values, whatever it says.
+_KEPT_FIELDS: Final = ("uid", "creationTimestamp", "deletionTimestamp")
+_VERSION_DIGITS_MAX: Final = 20
 _UUID_BITS: Final = 128
 _DUPLICATE_OWNERS: Final = (
     ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject "
@@ -67,8 +69,6 @@ def prepare_new(
     """Set the server's fields of a new object; `name` is the name in the URL, or empty."""
     metadata: Document = document.get("metadata") or {}
     document["metadata"] = metadata
-    if metadata.get("resourceVersion"):
-        raise VersionOnCreateError
     metadata.pop("resourceVersion", None)
     check_place(metadata, endpoint, namespace, name)
     if name:
@@ -78,6 +78,12 @@ def prepare_new(
     metadata["creationTimestamp"] = format_time(now)
     if not metadata.get("name") and metadata.get("generateName"):
         metadata["name"] = generated_name(metadata["generateName"], source)
+
+
+def check_no_version(version: str | None) -> None:
+    """Raise VersionOnCreateError if a new object has a resourceVersion; 0 and what is none are ignored."""
+    if version and version.isascii() and version.isdigit() and int(version[:_VERSION_DIGITS_MAX]) > 0:
+        raise VersionOnCreateError
 
 
 def drop_server_fields(metadata: Document) -> None:
@@ -146,20 +152,23 @@ def check_update(new: Document, old: Document, endpoint: Endpoint, *, unconditio
         complaint = invalid(Path("metadata.resourceVersion"), 0, "must be specified for an update")
         raise InvalidError(endpoint.resource.group, endpoint.resource.resource, stored["name"], [complaint])
     if version and version != "0" and version != stored["resourceVersion"]:
+        parse_revision(version)
         raise ConflictError(endpoint.resource, stored["name"])
 
 
 def prepare_changed(new: Document, old: Document) -> None:
-    """Copy the immutable fields from the stored object."""
+    """Copy the fields that the server sets from the stored object; that others were not changed is validated."""
     metadata, stored = new["metadata"], old["metadata"]
     for field in _KEPT_FIELDS:
         if field in stored:
             metadata[field] = stored[field]
-        else:
-            metadata.pop(field, None)
+    if "deletionGracePeriodSeconds" in stored:
+        metadata.setdefault("deletionGracePeriodSeconds", stored["deletionGracePeriodSeconds"])
     metadata.pop("selfLink", None)
     metadata["resourceVersion"] = stored["resourceVersion"]
     if "generation" in stored:
         metadata["generation"] = stored["generation"]
+    else:
+        metadata.pop("generation", None)
     if not metadata.get("generateName") and stored.get("generateName"):
         metadata["generateName"] = stored["generateName"]

@@ -49,8 +49,18 @@ def _default_namespace(obj: Document, _now: datetime) -> None:
         status["phase"] = "Active"
 
 
+def agree_on_first(holder: Document, single: str, plural: str, key: str = "") -> None:
+    """Make a field and the first element of the list that has replaced it say the same; the field decides."""
+    value, values = holder.get(single), holder.get(plural)
+    first = (values[0].get(key) if key else values[0]) if values else None
+    if value and value != first:
+        holder[plural] = [{key: value} if key else value]
+    elif first and not value:
+        holder[single] = first
+
+
 def _default_node(obj: Document, _now: datetime) -> None:
-    obj.setdefault("spec", {})
+    agree_on_first(obj.setdefault("spec", {}), "podCIDR", "podCIDRs")
     status = obj.setdefault("status", {})
     canonicalize_quantities(status.get("capacity"))
     if status.get("capacity") and not status.get("allocatable"):

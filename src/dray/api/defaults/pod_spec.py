@@ -126,7 +126,7 @@ def _default_env_source(source: Document | None) -> None:
         return
     _default_field_ref(source.get("fieldRef"))
     if reference := source.get("resourceFieldRef"):
-        reference["divisor"] = canonical_quantity(reference.get("divisor") or "0")
+        reference["divisor"] = reference.get("divisor") or "0"
 
 
 def _default_field_ref(reference: Document | None) -> None:
@@ -166,8 +166,6 @@ def _default_volume(volume: Document) -> None:
             _default_projections(source)
         elif name == "hostPath" and source.get("type") is None:
             source["type"] = ""
-        elif name == "emptyDir" and source.get("sizeLimit") is not None:
-            source["sizeLimit"] = canonical_quantity(source["sizeLimit"])
         elif name == "image" and not source.get("pullPolicy"):
             source["pullPolicy"] = _pull_policy(source.get("reference") or "")
         elif name == "ephemeral":

@@ -18,11 +18,6 @@ def default_persistent_volume_claim(obj: Document, _now: datetime) -> None:
     resources = spec.get("resources") or {}
     canonicalize_quantities(resources.get("requests"))
     canonicalize_quantities(resources.get("limits"))
-    source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
-    if source is not None and reference is None:
-        spec["dataSourceRef"] = dict(source)
-    elif reference is not None and source is None and not reference.get("namespace"):
-        spec["dataSource"] = dict(reference)
     status = obj.setdefault("status", {})
     if not status.get("phase"):
         status["phase"] = "Pending"

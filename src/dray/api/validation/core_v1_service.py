@@ -10,7 +10,7 @@ from dray.api.field_errors import FieldErrors, Path, duplicate, forbidden, inval
 from dray.api.names import dns1123_label, dns1123_subdomain, qualified_name
 from dray.api.services import NONE, cluster_ips
 from dray.api.validation.core_v1_container import validate_ip, validate_port_number_or_name
-from dray.api.validation.meta_v1 import validate_conditions, validate_labels
+from dray.api.validation.meta_v1 import validate_labels
 
 _SPEC: Final = Path("spec")
 _TYPES: Final = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
@@ -198,12 +198,37 @@ def validate_service_update(new: Document, old: Document) -> FieldErrors:
     return errors + validate_service(new)
 
 
+def service_warnings(service: Document, _old: Document | None) -> tuple[str, ...]:
+    """Return warnings of fields that have no effect, or are deprecated."""
+    spec = service.get("spec") or {}
+    kind, addresses = spec.get("type") or "", spec.get("externalIPs")
+    headless = kind == "ClusterIP" and spec.get("clusterIP") == NONE
+    ignored = (
+        (headless and spec.get("loadBalancerIP"), "spec.loadBalancerIP is ignored for headless services"),
+        (headless and addresses, "spec.externalIPs is ignored for headless services"),
+        (headless and spec.get("sessionAffinity") != NONE, "spec.SessionAffinity is ignored for headless services"),
+        (
+            addresses and not headless and kind != "ExternalName",
+            "spec.externalIPs is deprecated and may no longer be implemented in some clusters",
+        ),
+        (kind == "ExternalName" and addresses, 'spec.externalIPs is ignored when spec.type is "ExternalName"'),
+        (
+            kind != "ExternalName" and spec.get("externalName"),
+            'spec.externalName is ignored when spec.type is not "ExternalName"',
+        ),
+        (
+            spec.get("trafficDistribution") == "PreferClose",
+            'spec.trafficDistribution: "PreferClose" is deprecated; use "PreferSameZone"',
+        ),
+    )
+    return tuple(text for holds, text in ignored if holds)
+
+
 def validate_service_status(service: Document, _old: Document) -> FieldErrors:
     """Validate the status of a Service."""
-    status, path = service.get("status") or {}, Path("status")
-    ingress = (status.get("loadBalancer") or {}).get("ingress") or ()
-    errors = validate_conditions(status.get("conditions") or (), path.child("conditions"))
-    path = path.child("loadBalancer", "ingress")
+    ingress = ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ()
+    errors: FieldErrors = []
+    path = Path("status").child("loadBalancer", "ingress")
     if ingress and (service.get("spec") or {}).get("type") != "LoadBalancer":
         errors.append(forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'"))
         return errors

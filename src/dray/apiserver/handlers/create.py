@@ -11,7 +11,14 @@ from dray.apiserver.call import Call, DocumentResult, ObjectResult, Result
 from dray.apiserver.decoding import decode_object_body
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.handlers.backend import Backend, validate_new
-from dray.apiserver.metadata import drop_server_fields, generated_name, merge_duplicate_owners, prepare_new
+from dray.apiserver.metadata import (
+    VersionOnCreateError,
+    check_no_version,
+    drop_server_fields,
+    generated_name,
+    merge_duplicate_owners,
+    prepare_new,
+)
 from dray.apiserver.options import WriteOptions, parse_write_options
 from dray.apiserver.ownership import stamp_create
 from dray.lib import processor_time
@@ -50,7 +57,8 @@ class CreateHandler:
         backend = self._backend
         now = backend.clock.now()
         # A given name is kept, even if the object also has a generateName.
-        named = bool(name or (document.get("metadata") or {}).get("name"))
+        given: Document = document.get("metadata") or {}
+        named, version = bool(name or given.get("name")), given.get("resourceVersion")
         prepare_new(document, endpoint, call.info.namespace, name, now, backend.random)
         if endpoint.default is not None:
             endpoint.default(document, now)
@@ -74,8 +82,10 @@ class CreateHandler:
         if endpoint.creation_warning:
             call.warnings.append(endpoint.creation_warning)
         try:
+            if not options.dry_run:
+                check_no_version(version)
             return await self._store_new(endpoint, hub, options, named=named)
-        except AlreadyExistsError:
+        except (AlreadyExistsError, VersionOnCreateError):
             await undo()
             raise
 

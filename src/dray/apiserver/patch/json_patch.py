@@ -118,12 +118,13 @@ class _Patched:
             self._insert(path, copy_value(operation.value))
 
     def replace(self, path: str, operation: Operation) -> None:
-        """Set an existing member or element."""
+        """Set a member, which kube-apiserver does not require to exist, or an existing element."""
         if path == "":
             self.root = _whole(operation)
         else:
             parent, key = _parent(self.root, path)
-            parent[_existing(parent, key, path)] = copy_value(operation.value)
+            place = key if isinstance(parent, dict) else _existing(parent, key, path)
+            parent[place] = copy_value(operation.value)
 
     def remove(self, path: str, operation: Operation) -> None:
         """Delete a member or element."""

@@ -103,7 +103,16 @@ SECRETS: Final = ResourceDefinition(
 
 
 class ServiceAccountStrategy(Strategy):
-    """Strategy of service accounts."""
+    """Strategy of service accounts; of their secrets, only the names are stored."""
+
+    def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
+        """Reduce the references to secrets to their names."""
+        if obj.get("secrets"):
+            obj["secrets"] = [{"name": secret["name"]} if secret.get("name") else {} for secret in obj["secrets"]]
+
+    def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
+        """Reduce the references to secrets to their names."""
+        self.prepare_for_create(obj, context)
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
         """Validate the finalizers."""

@@ -17,6 +17,14 @@ class LeaseStrategy(Strategy):
     allow_create_on_update = True
     allow_unconditional_update = False
 
+    def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
+        """Drop the fields of coordinated elections."""
+        _drop_coordination(obj, {})
+
+    def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
+        """Drop the fields of coordinated elections, unless the stored lease has them."""
+        _drop_coordination(obj, old)
+
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
         """Validate the lease."""
         return validate_lease(obj)
@@ -24,6 +32,14 @@ class LeaseStrategy(Strategy):
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:
         """Validate the lease."""
         return validate_lease(obj)
+
+
+def _drop_coordination(lease: Document, old: Document) -> None:
+    """Drop what belongs to the gate CoordinatedLeaderElection, which Kubernetes disables by default."""
+    spec, before = lease.get("spec") or {}, old.get("spec") or {}
+    for field in ("strategy", "preferredHolder"):
+        if before.get(field) is None:
+            spec.pop(field, None)
 
 
 LEASES: Final = ResourceDefinition(

@@ -18,7 +18,7 @@ LIMIT_RANGES: Final = ResourceDefinition(
     namespaced=True,
     versions=("v1",),
     storage_version="v1",
-    strategy=GenericStrategy(validate_limit_range, generation=False),
+    strategy=GenericStrategy(validate_limit_range, generation=False, create_on_update=True),
     short_names=("limits",),
     columns=(
         NAME,
@@ -34,7 +34,9 @@ RUNTIME_CLASSES: Final = ResourceDefinition(
     namespaced=False,
     versions=("v1",),
     storage_version="v1",
-    strategy=GenericStrategy(validate_runtime_class, validate_runtime_class_update, generation=False),
+    strategy=GenericStrategy(
+        validate_runtime_class, validate_runtime_class_update, generation=False, create_on_update=True
+    ),
     columns=(NAME, Column("Handler", "string", "The configuration of the runtime.", text_cell("handler")), AGE),
 )
 

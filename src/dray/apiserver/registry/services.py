@@ -7,7 +7,12 @@ from datetime import datetime
 from typing import Final
 
 from dray.api.document import Document
-from dray.api.validation.core_v1_service import validate_service, validate_service_status, validate_service_update
+from dray.api.validation.core_v1_service import (
+    service_warnings,
+    validate_service,
+    validate_service_status,
+    validate_service_update,
+)
 from dray.api.validation.discovery_v1 import (
     validate_endpoint_slice,
     validate_endpoint_slice_update,
@@ -73,7 +78,9 @@ SERVICES: Final = ResourceDefinition(
         validate_service_update,
         initial_status={"loadBalancer": {}},
         generation=False,
+        create_on_update=True,
         name_rule="label",
+        warn=service_warnings,
     ),
     status_strategy=GenericStatusStrategy(validate_service_status),
     subresources=(proxy_of("Service"),),

@@ -8,6 +8,7 @@ from typing import Final
 
 from dray.api.document import Document
 from dray.api.persistent_volumes import DEFAULT_CLASS_ANNOTATIONS
+from dray.api.timestamps import format_time
 from dray.api.validation.storage import (
     validate_persistent_volume,
     validate_persistent_volume_claim,
@@ -18,7 +19,7 @@ from dray.api.validation.storage import (
 )
 from dray.apiserver.registry.columns import AGE, NAME, text_cell
 from dray.apiserver.registry.generic import GenericStatusStrategy, GenericStrategy
-from dray.apiserver.registry.strategy import Column, ResourceDefinition
+from dray.apiserver.registry.strategy import Column, ResourceDefinition, WriteContext
 
 _SHORT_MODES: Final = {
     "ReadWriteOnce": "RWO",
@@ -67,6 +68,41 @@ def _claim_modes(claim: Document, now: datetime) -> str:
     return _modes((claim.get("status") or {}).get("accessModes")) if _spec(claim).get("volumeName") else ""
 
 
+class ClaimStrategy(GenericStrategy):
+    """Strategy of volume claims: both fields for the source of their data say the same, unless both are given."""
+
+    def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
+        """Drop sources that only the newer field may have, and copy one field to the other."""
+        super().prepare_for_create(obj, context)
+        spec = obj["spec"]
+        _drop_data_source(spec, {})
+        source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
+        if source is not None and reference is None:
+            spec["dataSourceRef"] = dict(source)
+        elif reference is not None and source is None:
+            spec["dataSource"] = dict(reference)
+
+    def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
+        """Restore the status, and drop sources that only the newer field may have."""
+        super().prepare_for_update(obj, old, context)
+        _drop_data_source(obj["spec"], old.get("spec") or {})
+
+
+def _drop_data_source(spec: Document, old: Document) -> None:
+    # Sources in other namespaces belong to a gate that Kubernetes disables by default.
+    if (spec.get("dataSourceRef") or {}).get("namespace") and old.get("dataSourceRef") is None:
+        del spec["dataSourceRef"]
+    if old.get("dataSource") is not None or old.get("dataSourceRef") is not None or spec.get("dataSourceRef"):
+        return
+    source = spec.get("dataSource") or {}
+    if (source.get("apiGroup") or "", source.get("kind")) not in _DATA_SOURCES:
+        spec.pop("dataSource", None)
+
+
+# Kubernetes silently ignores all others in `dataSource`.
+_DATA_SOURCES: Final = (("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot"))
+
+
 PERSISTENT_VOLUME_CLAIMS: Final = ResourceDefinition(
     group="",
     resource="persistentvolumeclaims",
@@ -75,7 +111,7 @@ PERSISTENT_VOLUME_CLAIMS: Final = ResourceDefinition(
     namespaced=True,
     versions=("v1",),
     storage_version="v1",
-    strategy=GenericStrategy(
+    strategy=ClaimStrategy(
         validate_persistent_volume_claim,
         validate_persistent_volume_claim_update,
         initial_status={"phase": "Pending"},
@@ -102,6 +138,30 @@ def _claim_of(volume: Document, now: datetime) -> str:
     return f"{reference.get('namespace', '')}/{reference.get('name', '')}" if reference else ""
 
 
+class VolumeStrategy(GenericStrategy):
+    """Strategy of volumes, which record when their phase changed."""
+
+    def prepare_for_create(self, obj: Document, context: WriteContext) -> None:
+        """Reset the status."""
+        super().prepare_for_create(obj, context)
+        obj["status"]["lastPhaseTransitionTime"] = format_time(context.now)
+
+
+class VolumeStatusStrategy(GenericStatusStrategy):
+    """Strategy of the status of volumes."""
+
+    def prepare_for_update(self, obj: Document, old: Document, context: WriteContext) -> None:
+        """Restore the desired state, and record when the phase changed, unless the writer does."""
+        super().prepare_for_update(obj, old, context)
+        status, before = obj.get("status") or {}, old.get("status") or {}
+        given = status.get("lastPhaseTransitionTime")
+        if status.get("phase") == before.get("phase"):
+            if given is None and before.get("lastPhaseTransitionTime"):
+                status["lastPhaseTransitionTime"] = before["lastPhaseTransitionTime"]
+        elif given in (None, before.get("lastPhaseTransitionTime")):
+            status["lastPhaseTransitionTime"] = format_time(context.now)
+
+
 PERSISTENT_VOLUMES: Final = ResourceDefinition(
     group="",
     resource="persistentvolumes",
@@ -110,13 +170,13 @@ PERSISTENT_VOLUMES: Final = ResourceDefinition(
     namespaced=False,
     versions=("v1",),
     storage_version="v1",
-    strategy=GenericStrategy(
+    strategy=VolumeStrategy(
         validate_persistent_volume,
         validate_persistent_volume_update,
         initial_status={"phase": "Pending"},
         generation=False,
     ),
-    status_strategy=GenericStatusStrategy(),
+    status_strategy=VolumeStatusStrategy(),
     short_names=("pv",),
     columns=(
         NAME,

@@ -128,7 +128,6 @@ def test_parts_of_a_container() -> None:
                 }
             },
         ),
-        ({"emptyDir": {"sizeLimit": "1024Mi"}}, {"emptyDir": {"sizeLimit": "1Gi"}}),
     ],
 )
 def test_volumes(volume: Document, expected: Document) -> None:
