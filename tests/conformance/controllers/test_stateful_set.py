@@ -63,7 +63,10 @@ def test_pods_are_created_in_order_with_stable_identities() -> None:
         created = await add_set(cluster)
         spec = created["spec"]
         assert spec["podManagementPolicy"] == "OrderedReady"
-        assert spec["updateStrategy"] == {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}
+        assert spec["updateStrategy"] == {
+            "type": "RollingUpdate",
+            "rollingUpdate": {"partition": 0, "maxUnavailable": 1},
+        }
         status = await until_ready(cluster, 3)
         assert status["currentRevision"] == status["updateRevision"]
         pods = sorted(await cluster.pods(), key=lambda pod: pod["metadata"]["name"])

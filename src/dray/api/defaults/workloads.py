@@ -69,7 +69,7 @@ def _default_stateful_set(obj: Document, _now: datetime) -> None:
     default_template(spec.get("template"))
     if not spec.get("podManagementPolicy"):
         spec["podManagementPolicy"] = "OrderedReady"
-    _default_update_strategy(spec, partition=0)
+    _default_update_strategy(spec, partition=0, maxUnavailable=1)
     _set(spec, "persistentVolumeClaimRetentionPolicy", {})
     for field in ("whenDeleted", "whenScaled"):
         if not spec["persistentVolumeClaimRetentionPolicy"].get(field):

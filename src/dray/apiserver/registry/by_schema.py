@@ -27,6 +27,11 @@ _TRAITS: Final = frozenset({"cluster", "no-status", "no-generation"})
 _STATUS_ALONE: Final = frozenset({"FlowSchema", "PriorityLevelConfiguration", "VolumeAttachment"})
 
 # What a client should know that creates an object of a kind on which no component acts.
+_NEW_STATUS: Final[dict[str, Document]] = {
+    "HorizontalPodAutoscaler": {"desiredReplicas": 0, "currentMetrics": None},
+    "Ingress": {"loadBalancer": {}},
+    "VolumeAttachment": {"attached": False},
+}
 _WARNINGS: Final = {"NetworkPolicy": "NetworkPolicy is stored but not enforced"}
 
 
@@ -57,7 +62,7 @@ def _row(  # noqa: PLR0913 - a row of the table below
         storage_version=place.version,
         strategy=GenericStrategy(
             validate,
-            initial_status={} if has_status else None,
+            initial_status=_NEW_STATUS.get(kind, {}) if has_status else None,
             generation=has_generation,
             warn=_warn_of_creation(_WARNINGS[kind]) if kind in _WARNINGS else None,
             name_rule=name_rule,
@@ -186,7 +191,7 @@ _PLAIN: Final = "no-status no-generation"
 # Kind, short names, columns and traits, one line each.
 DEFINITIONS: Final = (
     _row("v1", "PodTemplate", "", _TEMPLATE_COLUMNS, "no-status"),
-    _row(_SCALING, "HorizontalPodAutoscaler", "hpa", _HPA_COLUMNS, "no-generation", categories="all", older="v1"),
+    _row(_SCALING, "HorizontalPodAutoscaler", "hpa", _HPA_COLUMNS, categories="all", older="v1"),
     _row(_NETWORK, "Ingress", "ing", _INGRESS_COLUMNS),
     _row(_NETWORK, "IngressClass", "", _CLASS_COLUMNS, "cluster no-status"),
     _row(_NETWORK, "NetworkPolicy", "netpol", _POLICY_COLUMNS, "no-status"),

@@ -50,7 +50,7 @@ def texts(errors: Any) -> list[str]:
 def test_defaults_of_a_stateful_set() -> None:
     spec = stateful_set(volumeClaimTemplates=[{"metadata": {"name": "data"}}])["spec"]
     assert spec["podManagementPolicy"] == "OrderedReady"
-    assert spec["updateStrategy"] == {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}
+    assert spec["updateStrategy"] == {"type": "RollingUpdate", "rollingUpdate": {"partition": 0, "maxUnavailable": 1}}
     assert spec["persistentVolumeClaimRetentionPolicy"] == {"whenDeleted": "Retain", "whenScaled": "Retain"}
     assert (spec["replicas"], spec["revisionHistoryLimit"]) == (1, 10)
     assert spec["volumeClaimTemplates"] == [

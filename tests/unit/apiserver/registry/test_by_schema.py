@@ -92,7 +92,7 @@ def test_kinds_by_schema_prepare_and_print(definition: Any) -> None:
     strategy, has_status = definition.strategy, definition.status_strategy is not None
     document: Document = {"metadata": {"name": "a"}, "spec": {}, "status": {"claimed": True}}
     strategy.prepare_for_create(document, CONTEXT)
-    assert document["status"] == ({} if has_status else {"claimed": True})
+    assert ("claimed" in document["status"]) != has_status
     changed = copy.deepcopy(document) | {"spec": {"a": 1}, "status": {"claimed": True}}
     strategy.prepare_for_update(changed, document, CONTEXT)
     assert changed["metadata"].get("generation") == (2 if document["metadata"].get("generation") else None)

@@ -63,7 +63,7 @@ class Slot:
         built_in = is_built_in(struct)
         self.zero = _zero(struct, field) if built_in else MISSING
         # Go omits empty optional lists and maps, and nil pointers.
-        self.drops_empty = built_in and not field.required and isinstance(field.type, ListOf | MapOf)
+        self.drops_empty = built_in and not _is_written(struct, field) and isinstance(field.type, ListOf | MapOf)
         self.drops_null = built_in
         # In a new message it writes unset times as null.
         self.writes_null = not built_in or field.type in (Scalar.TIME, Scalar.MICRO_TIME)
@@ -199,7 +199,7 @@ def _zero(struct: StructType, field: Field) -> Any:
     kind = field.type
     if isinstance(kind, StructType):
         return {} if is_held_by_value(struct, field.name) else MISSING
-    if not field.required and not (kind in _TIMES and is_held_by_value(struct, field.name)):
+    if not _is_written(struct, field) and not (kind in _TIMES and is_held_by_value(struct, field.name)):
         return MISSING
     return _ZERO_SCALARS.get(kind, MISSING) if isinstance(kind, Scalar) else None
 
@@ -215,41 +215,119 @@ _OF_OBJECTS: Final = frozenset({"metadata", "spec", "status"})
 _HELD_BY_VALUE: Final[Mapping[str, frozenset[str]]] = {
     name: frozenset(fields.split())
     for name, fields in {
+        "APIGroup": "preferredVersion",
+        "APIServiceCondition": "lastTransitionTime",
         "AllocationResult": "devices",
         "Binding": "target",
+        "CertificateSigningRequestCondition": "lastTransitionTime lastUpdateTime",
         "ClusterRoleBinding": "roleRef",
+        "CompositePodGroupTemplate": "schedulingPolicy",
+        "Condition": "lastTransitionTime",
         "Container": "resources",
+        "ContainerResourceMetricSource": "target",
+        "ContainerResourceMetricStatus": "current",
+        "ContainerStateRunning": "startedAt",
+        "ContainerStateTerminated": "finishedAt startedAt",
         "ContainerStatus": "lastState state",
         "CronJobSpec": "jobTemplate",
+        "CustomResourceDefinitionCondition": "lastTransitionTime",
         "CustomResourceDefinitionSpec": "names",
         "CustomResourceDefinitionStatus": "acceptedNames",
+        "DaemonSetCondition": "lastTransitionTime",
         "DaemonSetSpec": "template updateStrategy",
+        "DeploymentCondition": "lastTransitionTime lastUpdateTime",
         "DeploymentSpec": "strategy template",
         "DeviceTaintRuleSpec": "taint",
+        "Endpoint": "conditions",
         "EphemeralContainer": "resources",
-        "Event": "deprecatedSource involvedObject regarding source eventTime firstTimestamp lastTimestamp "
-        "deprecatedFirstTimestamp deprecatedLastTimestamp",
+        "Event": "deprecatedFirstTimestamp deprecatedLastTimestamp deprecatedSource eventTime firstTimestamp "
+        "involvedObject lastTimestamp regarding source",
+        "EventSeries": "lastObservedTime",
+        "ExternalMetricSource": "metric target",
+        "ExternalMetricStatus": "current metric",
+        "FlowSchemaCondition": "lastTransitionTime",
+        "FlowSchemaSpec": "priorityLevelConfiguration",
+        "HTTPIngressPath": "backend",
+        "HorizontalPodAutoscalerCondition": "lastTransitionTime",
+        "HorizontalPodAutoscalerSpec": "scaleTargetRef",
+        "IngressServiceBackend": "port",
+        "IngressStatus": "loadBalancer",
+        "JobCondition": "lastProbeTime lastTransitionTime",
         "JobSpec": "template",
         "JobTemplateSpec": "metadata spec",
+        "LimitedPriorityLevelConfiguration": "limitResponse",
+        "MutatingWebhook": "clientConfig",
+        "NamespaceCondition": "lastTransitionTime",
+        "NetworkPolicySpec": "podSelector",
+        "NodeCondition": "lastHeartbeatTime lastTransitionTime",
         "NodeDaemonEndpoints": "kubeletEndpoint",
         "NodeStatus": "daemonEndpoints nodeInfo",
+        "ObjectMetricSource": "describedObject metric target",
+        "ObjectMetricStatus": "current describedObject metric",
+        "PersistentVolumeClaimCondition": "lastProbeTime lastTransitionTime",
         "PersistentVolumeClaimSpec": "resources",
         "PersistentVolumeClaimTemplate": "metadata spec",
+        "PodCondition": "lastProbeTime lastTransitionTime",
+        "PodGroupSpec": "schedulingPolicy",
+        "PodGroupTemplate": "schedulingPolicy",
         "PodTemplate": "template",
         "PodTemplateSpec": "metadata spec",
+        "PodVolumeHealth": "lastTransitionTime",
+        "PodsMetricSource": "metric target",
+        "PodsMetricStatus": "current metric",
         "PreferredSchedulingTerm": "preference",
+        "PriorityLevelConfigurationCondition": "lastTransitionTime",
+        "ReplicaSetCondition": "lastTransitionTime",
         "ReplicaSetSpec": "template",
+        "ReplicationControllerCondition": "lastTransitionTime",
         "ResourceClaimSpec": "devices",
         "ResourceClaimTemplateSpec": "metadata spec",
+        "ResourceMetricSource": "target",
+        "ResourceMetricStatus": "current",
         "ResourceSliceSpec": "pool",
         "RoleBinding": "roleRef",
         "SelfSubjectReviewStatus": "userInfo",
         "ServiceStatus": "loadBalancer",
+        "StatefulSetCondition": "lastTransitionTime",
         "StatefulSetSpec": "template updateStrategy",
+        "StorageHealthCondition": "lastTransitionTime",
+        "TokenRequestStatus": "expirationTimestamp",
         "TokenReviewStatus": "user",
+        "ValidatingWebhook": "clientConfig",
+        "VolumeAttachmentSpec": "source",
+        "VolumeError": "time",
+        "VolumeHealthStatus": "lastTransitionTime",
         "WeightedPodAffinityTerm": "podAffinityTerm",
     }.items()
 }
+# Fields that Go writes though OpenAPI calls them optional, and that it omits though OpenAPI requires them.
+_WRITTEN: Final = frozenset(
+    {
+        ("ClusterRole", "rules"),
+        ("ContainerImage", "names"),
+        ("CSINodeDriver", "topologyKeys"),
+        ("DeviceClaim", "requests"),
+        ("EndpointSlice", "endpoints"),
+        ("EndpointSlice", "ports"),
+        ("HorizontalPodAutoscalerStatus", "currentMetrics"),
+        ("ProjectedVolumeSource", "sources"),
+        ("Role", "rules"),
+        ("WorkloadSpec", "podGroupTemplates"),
+    }
+)
+_OMITTED: Final = frozenset(
+    {
+        ("CounterSet", "counters"),
+        ("DeviceCounterConsumption", "counters"),
+        ("ValidatingAdmissionPolicyBindingSpec", "validationActions"),
+    }
+)
+
+
+def _is_written(struct: StructType, field: Field) -> bool:
+    """Report whether Go writes a field that is empty."""
+    place = (struct.name.rpartition(".")[2], field.name)
+    return place in _WRITTEN or (field.required and place not in _OMITTED)
 
 
 def is_held_by_value(struct: StructType, field: str) -> bool:
