@@ -33,7 +33,7 @@ def needs_health_check_port(spec: Document) -> bool:
 
 def keep_allocated(spec: Document, old: Document) -> None:
     """Restore allocated values that an update leaves out, so that clients need not know them."""
-    if needs_cluster_ip(old) and spec.get("type") != "ExternalName":
+    if "ExternalName" not in (old.get("type"), spec.get("type")):
         if not spec.get("clusterIP") and not spec.get("clusterIPs"):
             _keep_fields(spec, old, "clusterIP", "clusterIPs")
         _keep_fields(spec, old, "ipFamilies", "ipFamilyPolicy")

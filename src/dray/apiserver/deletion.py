@@ -23,8 +23,12 @@ _POD_GRACE_SECONDS: Final = 30
 _GRACE_SECONDS_MAX: Final = 1 << 32
 _NAMESPACES: Final = GroupResource("", "namespaces")
 _DEFINITIONS: Final = GroupResource("apiextensions.k8s.io", "customresourcedefinitions")
-# Its Pods stay unless the delete says otherwise, as before there was garbage collection.
-_ORPHANING: Final = GroupResource("", "replicationcontrollers")
+# Their Pods stay unless the delete says otherwise, as before there was garbage collection.
+_ORPHANING: Final = frozenset({GroupResource("", "replicationcontrollers"), GroupResource("batch", "jobs")})
+_ORPHANING_WARNING: Final = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set "
+    "propagationPolicy=Orphan to suppress this warning"
+)
 # A delete of one of these returns the object; of all others a Status.
 _RETURNS_DELETED: Final = frozenset(
     {
@@ -55,6 +59,12 @@ def returns_deleted(endpoint: Endpoint) -> bool:
     return endpoint.resource in _RETURNS_DELETED and not endpoint.is_conditional
 
 
+def deletion_warning(endpoint: Endpoint, options: DeleteOptions) -> str:
+    """Return what somebody should know who deletes an object without saying what happens to its Pods, or nothing."""
+    says = options.propagation_policy or options.orphan_dependents is not None
+    return "" if says or endpoint.definition.kind != "Job" else _ORPHANING_WARNING
+
+
 def check_preconditions(endpoint: Endpoint, document: Document, options: DeleteOptions) -> None:
     """Raise ConflictError unless the UID and resourceVersion preconditions hold."""
     metadata = document["metadata"]
@@ -76,7 +86,9 @@ def check_preconditions(endpoint: Endpoint, document: Document, options: DeleteO
 
 def _named(endpoint: Endpoint) -> GroupResource:
     """Return the kind in place of the resource, as in kube-apiserver's messages about preconditions."""
-    return GroupResource(endpoint.resource.group, endpoint.definition.kind)
+    # Events of both groups are those of the core group.
+    group = "" if endpoint.definition.kind == "Event" else endpoint.resource.group
+    return GroupResource(group, endpoint.definition.kind)
 
 
 class Outcome(enum.Enum):
@@ -151,9 +163,12 @@ def _without_grace_field(endpoint: Endpoint) -> bool:
 
 def _finalizers(endpoint: Endpoint, present: list[str], options: DeleteOptions) -> list[str]:
     policy = options.propagation_policy
+    if endpoint.resource.resource == "events":
+        # Nothing depends on an Event, and it is removed at once.
+        return present
     if options.orphan_dependents is not None:
         policy = "Orphan" if options.orphan_dependents else "Background"
-    if not policy and endpoint.resource == _ORPHANING and _GC_FINALIZERS.isdisjoint(present):
+    if not policy and endpoint.resource in _ORPHANING and _GC_FINALIZERS.isdisjoint(present):
         policy = "Orphan"
     if not policy:
         # An existing garbage collection finalizer keeps its effect.

@@ -22,8 +22,10 @@ _GENERATED_NAME_LENGTH_MAX: Final = 63
 # Set only by the server; dropped from objects to create.
 _SERVER_FIELDS: Final = frozenset({"selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"})
 # An update keeps the stored values, whatever it says.
-_KEPT_FIELDS: Final = ("uid", "creationTimestamp", "deletionTimestamp")
+_KEPT_FIELDS: Final = ("creationTimestamp", "deletionTimestamp")
 _VERSION_DIGITS_MAX: Final = 20
+# Where kube-apiserver keeps objects whose keys do not begin with the name of their resource.
+_STORED_UNDER: Final = {"endpoints": "services/endpoints", "services": "services/specs", "nodes": "minions"}
 _UUID_BITS: Final = 128
 _DUPLICATE_OWNERS: Final = (
     ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject "
@@ -132,7 +134,8 @@ def check_uid(document: Document, endpoint: Endpoint, *, wanted: str | None, sto
     """Raise ConflictError if an update is for another UID than the stored one, which is empty for no object."""
     if not wanted or wanted == stored:
         return
-    key = f"/registry/{endpoint.resource.resource}/{key_of(document)}"
+    resource = endpoint.resource.resource
+    key = f"/registry/{_STORED_UNDER.get(resource, resource)}/{key_of(document)}"
     raise ConflictError(
         endpoint.resource,
         document["metadata"]["name"],
@@ -141,11 +144,11 @@ def check_uid(document: Document, endpoint: Endpoint, *, wanted: str | None, sto
     )
 
 
-def check_update(new: Document, old: Document, endpoint: Endpoint, *, unconditional: bool) -> None:
-    """Raise ConflictError unless the UID and resourceVersion of an update match the stored object."""
+def check_update(new: Document, old: Document, endpoint: Endpoint, *, unconditional: bool, uid_decides: bool) -> None:
+    """Raise ConflictError unless the UID, if it decides, and resourceVersion of an update match the stored object."""
     metadata, stored = new["metadata"], old["metadata"]
     uid = metadata.get("uid")
-    if uid != stored["uid"]:
+    if uid_decides and uid != stored["uid"]:
         check_uid(old, endpoint, wanted=uid, stored=stored["uid"])
     version = metadata.get("resourceVersion")
     if not version and not unconditional:
@@ -162,6 +165,8 @@ def prepare_changed(new: Document, old: Document) -> None:
     for field in _KEPT_FIELDS:
         if field in stored:
             metadata[field] = stored[field]
+    if not metadata.get("uid"):
+        metadata["uid"] = stored["uid"]
     if "deletionGracePeriodSeconds" in stored:
         metadata.setdefault("deletionGracePeriodSeconds", stored["deletionGracePeriodSeconds"])
     metadata.pop("selfLink", None)

@@ -13,6 +13,8 @@ _BETA_VERSIONS: Final = (
 FLAGS: Final = (
     # No controllers run that would create service accounts and untaint nodes.
     "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+    "--service-cluster-ip-range=10.96.0.0/24",
     "--feature-gates=GenericWorkload=true,DRADeviceTaintRules=true,DRAResourcePoolStatus=true",
 )
+OUR_FLAGS: Final = (*FLAGS, "--store=memory")
 REAL_FLAGS: Final = (*FLAGS, f"--runtime-config={','.join(f'{version}=true' for version in _BETA_VERSIONS)}")

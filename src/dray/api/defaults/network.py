@@ -80,9 +80,16 @@ def _default_network_policy(obj: Document, _now: datetime) -> None:
         spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
 
 
+def _default_ingress_class(obj: Document, _now: datetime) -> None:
+    parameters = (obj.get("spec") or {}).get("parameters")
+    if parameters is not None and parameters.get("scope") is None:
+        parameters["scope"] = "Cluster"
+
+
 DEFAULTERS: Final[Defaulters] = {
     GroupVersion("", "v1").kind("Service"): _default_service,
     GroupVersion("", "v1").kind("Endpoints"): _default_endpoints,
     GroupVersion("discovery.k8s.io", "v1").kind("EndpointSlice"): _default_endpoint_slice,
+    GroupVersion("networking.k8s.io", "v1").kind("IngressClass"): _default_ingress_class,
     GroupVersion("networking.k8s.io", "v1").kind("NetworkPolicy"): _default_network_policy,
 }

@@ -26,6 +26,8 @@ def default_pod_spec(spec: Document) -> None:
     """Default the fields that Pods and pod templates share."""
     if not spec.get("dnsPolicy"):
         spec["dnsPolicy"] = "ClusterFirst"
+    # Of a feature that Kubernetes has switched off, and that no component of Dray has.
+    spec.pop("evictionResponders", None)
     if not spec.get("restartPolicy"):
         spec["restartPolicy"] = "Always"
     if spec.get("terminationGracePeriodSeconds") is None:
@@ -166,6 +168,9 @@ def _default_volume(volume: Document) -> None:
             _default_projections(source)
         elif name == "hostPath" and source.get("type") is None:
             source["type"] = ""
+        elif name == "emptyDir":
+            # Of a feature that Kubernetes has switched off, and that nodes of Dray do not have.
+            source.pop("mode", None)
         elif name == "image" and not source.get("pullPolicy"):
             source["pullPolicy"] = _pull_policy(source.get("reference") or "")
         elif name == "ephemeral":

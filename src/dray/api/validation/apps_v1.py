@@ -96,8 +96,9 @@ def validate_replica_status(obj: Document, _old: Document) -> FieldErrors:
     errors = not_negative(status, _STATUS, "observedGeneration", *_COUNTS, "fullyLabeledReplicas")
     replicas = status.get("replicas") or 0
     for field in ("updatedReplicas", "fullyLabeledReplicas", "readyReplicas", "availableReplicas"):
-        if (status.get(field) or 0) > replicas:
-            errors.append(invalid(_STATUS.child(field), status[field], "cannot be greater than status.replicas"))
+        # More than a number below zero is also a field that is unset.
+        if (count := status.get(field) or 0) > replicas:
+            errors.append(invalid(_STATUS.child(field), count, "cannot be greater than status.replicas"))
     available = status.get("availableReplicas") or 0
     if available > (status.get("readyReplicas") or 0):
         errors.append(invalid(_STATUS.child("availableReplicas"), available, "cannot be greater than readyReplicas"))

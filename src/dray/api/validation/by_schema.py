@@ -13,6 +13,8 @@ from dray.api.schema.model import ListOf, MapOf, Scalar, StructType, Type
 _SKIPPED: Final = frozenset({"apiVersion", "kind", "metadata", "status"})
 # Numbers and booleans may be zero, lists empty; texts and objects may not be missing.
 _TEXTS: Final = frozenset({Scalar.STRING, Scalar.BYTES})
+# The empty audience is that of the API server.
+_MAY_BE_EMPTY: Final = frozenset({("io.k8s.api.storage.v1.TokenRequest", "audience")})
 
 
 def validate_required_fields(document: Document, struct: StructType) -> FieldErrors:
@@ -41,7 +43,8 @@ def _validate_inside(value: Any, kind: Type, path: Path, errors: FieldErrors) ->
             _validate_field(item, kind.element, path.key(key), errors, needed=False)
     elif isinstance(kind, StructType):
         for name, field in kind.fields.items():
-            _validate_field(value.get(name), field.type, path.child(name), errors, needed=field.required)
+            needed = field.required and (kind.name, name) not in _MAY_BE_EMPTY
+            _validate_field(value.get(name), field.type, path.child(name), errors, needed=needed)
 
 
 @lru_cache(maxsize=4096)

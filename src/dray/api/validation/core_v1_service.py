@@ -138,7 +138,7 @@ def _validate_load_balancer(spec: Document, kind: str) -> FieldErrors:
     return [
         forbidden(_SPEC.child(field), text)
         for field in ("loadBalancerSourceRanges", "allocateLoadBalancerNodePorts", "loadBalancerClass")
-        if spec.get(field)
+        if spec.get(field) not in (None, "", [])
     ]
 
 

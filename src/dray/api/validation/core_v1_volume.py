@@ -109,7 +109,8 @@ def _validate_empty_dir(source: Document, path: Path) -> FieldErrors:
     return [forbidden(path.child("sizeLimit"), "SizeLimit field must be a valid resource quantity")] if negative else []
 
 
-def _validate_host_path(source: Document, path: Path) -> FieldErrors:
+def validate_host_path(source: Document, path: Path) -> FieldErrors:
+    """Validate a path of the node."""
     target, kind = source.get("path") or "", source.get("type") or ""
     errors = validate_no_backsteps(target, path.child("path")) if target else [required(path.child("path"))]
     if kind not in _HOST_PATH_TYPES:
@@ -236,7 +237,7 @@ def _validate_image(source: Document, path: Path) -> FieldErrors:
 
 _SOURCES: Final[Mapping[str, Callable[[Document, Path], FieldErrors]]] = {
     "emptyDir": _validate_empty_dir,
-    "hostPath": _validate_host_path,
+    "hostPath": validate_host_path,
     "secret": _validate_secret,
     "configMap": _validate_config_map,
     "downwardAPI": _validate_downward_api,

@@ -11,6 +11,7 @@ from dray.api.names import dns1123_subdomain, qualified_name
 from dray.api.quantity import Quantity
 from dray.api.validation.core_v1_resources import parse_quantity
 from dray.api.validation.core_v1_scheduling import validate_node_selector
+from dray.api.validation.core_v1_volume import validate_host_path
 from dray.api.validation.meta_v1 import validate_immutable, validate_label_selector
 
 _SPEC: Final = Path("spec")
@@ -175,7 +176,6 @@ def _validate_affinity(affinity: Document, path: Path) -> FieldErrors:
 
 # Source -> the fields that it needs.
 _NEEDED: Final = {
-    "hostPath": ("path",),
     "local": ("path",),
     "nfs": ("server", "path"),
     "csi": ("driver", "volumeHandle"),
@@ -195,7 +195,9 @@ def _validate_volume_source(spec: Document) -> FieldErrors:
     ]
     if sources[0] == "local" and spec.get("nodeAffinity") is None:
         errors.append(required(_SPEC.child("nodeAffinity"), "Local volume requires node affinity"))
-    if ".." in (source.get("path") or "").split("/") and sources[0] in ("hostPath", "local"):
+    if sources[0] == "hostPath":
+        errors += validate_host_path(source, _SPEC.child("hostPath"))
+    elif ".." in (source.get("path") or "").split("/") and sources[0] == "local":
         errors.append(invalid(_SPEC.child(sources[0], "path"), source["path"], "must not contain '..'"))
     return errors
 

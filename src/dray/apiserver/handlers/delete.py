@@ -16,6 +16,7 @@ from dray.apiserver.deletion import (
     Deletion,
     Outcome,
     check_preconditions,
+    deletion_warning,
     plan_deletion,
     returns_deleted,
 )
@@ -44,6 +45,8 @@ class DeleteHandler:
     async def delete(self, call: Call, endpoint: Endpoint) -> Result:
         """Handle DELETE of one object."""
         options = parse_delete_options(call.query, _body(call))
+        if warning := deletion_warning(endpoint, options):
+            call.warnings.append(warning)
         return await self.delete_object(call, endpoint, call.info.namespace, call.info.name, options)
 
     async def delete_object(
@@ -119,13 +122,16 @@ class DeleteHandler:
         self, endpoint: Endpoint, entry: Entry, old: Document, deletion: Deletion, options: DeleteOptions
     ) -> Result:
         document = deletion.document
+        # Kubernetes says so only to those who use the older of the two options.
+        status = 202 if options.orphan_dependents is False else 200
         if deletion.outcome is Outcome.KEEP:
-            return ObjectResult(endpoint, entry)
+            return ObjectResult(endpoint, entry, status)
         if deletion.outcome is Outcome.WRITE:
             if options.dry_run:
-                return DocumentResult(endpoint.served_of_shared(document), 200, endpoint)
+                return DocumentResult(endpoint.served_of_shared(document), status, endpoint)
             value = self._backend.encode(endpoint, document)
-            return ObjectResult(endpoint, await self._backend.writer(endpoint).update(entry, old, document, value))
+            written = await self._backend.writer(endpoint).update(entry, old, document, value)
+            return ObjectResult(endpoint, written, status)
         if not options.dry_run:
             removed = await self._backend.writer(endpoint).delete(entry, old)
             document["metadata"]["resourceVersion"] = str(removed.revision)

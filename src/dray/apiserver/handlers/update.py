@@ -72,6 +72,8 @@ class Change(msgspec.Struct, frozen=True):
     subresource: str = ""
     # Whether a write without resourceVersion overwrites the stored object; patches always do.
     unconditional: bool = True
+    # Whether another UID than the stored one is a lost race. In a patch, it is a change of an immutable field.
+    uid_decides: bool = True
     # Whether to retry after a lost race; not if the client gave a resourceVersion.
     retry: bool = True
     # Server-side apply has updated managedFields already.
@@ -156,7 +158,9 @@ class UpdateHandler:
             return endpoint.to_hub(patched)
 
         copied = Copied.STATUS if status_alone else Copied.ALL
-        change = Change(strategy, options, build, call.info.subresource, stamped=kind == APPLY, copied=copied)
+        change = Change(
+            strategy, options, build, call.info.subresource, uid_decides=False, stamped=kind == APPLY, copied=copied
+        )
         try:
             return await self.change(call, endpoint, change)
         except NotFoundError:
@@ -224,7 +228,7 @@ class UpdateHandler:
         backend, strategy = self._backend, change.strategy
         namespace = backend.cache.namespaces.get(call.info.namespace) if call.info.namespace else None
         context = backend.context(call, namespace, backend.clock.now())
-        check_update(hub, old, endpoint, unconditional=change.unconditional)
+        check_update(hub, old, endpoint, unconditional=change.unconditional, uid_decides=change.uid_decides)
         prepare_changed(hub, old)
         merge_duplicate_owners(hub["metadata"], call.warnings)
         attributes = AdmissionAttributes.of(call, endpoint, Operation.UPDATE, change.options, hub, old)

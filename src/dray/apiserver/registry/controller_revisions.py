@@ -20,7 +20,9 @@ class ControllerRevisionStrategy(Strategy):
 
     def validate_create(self, obj: Document, context: WriteContext) -> FieldErrors:
         """Require data and a revision number that is not negative."""
-        errors = [] if obj.get("data") is not None else [required(_DATA, "data is mandatory")]
+        data, errors = obj.get("data"), []
+        if not isinstance(data, dict):
+            errors.append(required(_DATA, "data is mandatory" if data is None else "data must be a valid JSON object"))
         return errors + validate_not_negative(obj.get("revision"), _REVISION)
 
     def validate_update(self, obj: Document, old: Document, context: WriteContext) -> FieldErrors:

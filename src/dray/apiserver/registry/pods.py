@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from dray.api.defaults.core_v1 import agree_on_first
+from dray.api.defaults.pod_spec import canonicalize_quantities
 from dray.api.document import Document, GroupVersionKind
 from dray.api.field_errors import FieldErrors, Path, invalid
 from dray.api.pod_label_keys import merge_label_keys
@@ -96,6 +97,7 @@ class PodStatusStrategy(Strategy):
         restore_metadata(obj, old, "ownerReferences", "generation")
         status, previous = obj.setdefault("status", {}), old.get("status") or {}
         agree_on_first(status, "podIP", "podIPs", "ip")
+        canonicalize_quantities(status.get("allocatedResources"))
         if not status.get("qosClass") and previous.get("qosClass"):
             status["qosClass"] = previous["qosClass"]
         _keep_claim_statuses(status, previous, context.verb)

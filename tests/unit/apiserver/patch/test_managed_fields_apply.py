@@ -431,7 +431,7 @@ REFUSED: dict[str, tuple[Document, int, str]] = {
         pod({"image": "c"}),
         500,
         "failed to create typed patch object (/p; /v1, Kind=Pod): .spec.containers: element 0: associative list with "
-        'keys has an element that omits key field "name" (and doesn\'t have default value)',
+        'keys has an element that omits all key fields ["name"] (and doesn\'t have default values for any key fields)',
     ),
     "a null item": (
         pod(None),  # type: ignore[arg-type]

@@ -56,7 +56,9 @@ class Slot:
 
     def __init__(self, struct: StructType, field: Field) -> None:
         self.element = f"f:{field.name}"
-        self.shape = shape_of(field.type)
+        # Raw values of built-in kinds are owned as a whole.
+        raw = field.type is Scalar.ANY and is_built_in(struct)
+        self.shape = RAW if raw else shape_of(field.type)
         self.is_leaf = self.shape.is_leaf
         # Whether it is a leaf of which any string is a value.
         self.is_text = self.is_leaf and self.shape.takes_text
@@ -134,19 +136,18 @@ class Shape:
                 value = self._key_default(name)
             if value is not MISSING:
                 keys[name] = value
+        if not keys:
+            listed = " ".join(map(json.dumps, self.map_keys))
+            raise ItemKeyError(
+                f"associative list with keys has an element that omits all key fields [{listed}] "
+                "(and doesn't have default values for any key fields)"
+            )
         return key_element(keys)
 
     def _key_default(self, name: str) -> Any:
         element = self.type.element if isinstance(self.type, ListOf) else None
         field = element.fields.get(name) if isinstance(element, StructType) else None
-        if field is not None and field.default is not None:
-            return field.default
-        if field is not None and not field.required and len(self.map_keys) > 1:
-            return MISSING
-        raise ItemKeyError(
-            f"associative list with keys has an element that omits key field {json.dumps(name)} "
-            "(and doesn't have default value)"
-        )
+        return MISSING if field is None or field.default is None else field.default
 
 
 def _set_element(item: Any) -> str:
@@ -205,6 +206,7 @@ def _zero(struct: StructType, field: Field) -> Any:
 
 
 DEDUCED: Final = Shape(Form.DEDUCED, Scalar.ANY)
+RAW: Final = Shape(Form.LEAF, Scalar.ANY)
 _SCALARS: Final = {scalar: Shape(Form.LEAF, scalar) for scalar in Scalar} | {Scalar.ANY: DEDUCED}
 
 
