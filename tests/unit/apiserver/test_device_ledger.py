@@ -137,14 +137,23 @@ def test_a_share_of_a_device_that_is_not_published_as_shareable_is_the_whole_dev
     assert "is allocated to claim ns/a" in message(ledger, share("gpu-0", "2", "1Gi"))
 
 
-def test_capacity_is_that_of_the_newest_generation() -> None:
+@pytest.mark.parametrize("older", [0, 1])
+def test_capacity_is_that_of_the_newest_generation(older: int) -> None:
     ledger = holding(a=share("gpu-0", "1", "8Gi"))
-    ledger.apply_slice(slice_of("old", SHARED))
-    assert message(ledger, share("gpu-0", "2", "8Gi")) != ""
-    ledger.apply_slice(slice_of("new", {**SHARED, "capacity": {"memory": {"value": "16Gi"}}}, generation=2))
+    ledger.apply_slice(slice_of("old", SHARED, generation=older))
+    assert "not enough capacity" in message(ledger, share("gpu-0", "2", "8Gi"))
+    wide = {**SHARED, "capacity": {"memory": {"value": "16Gi"}}}
+    ledger.apply_slice(slice_of("new", wide, generation=older + 1))
     assert message(ledger, share("gpu-0", "2", "8Gi")) == ""
     ledger.remove_slice("new")
-    assert message(ledger, share("gpu-0", "2", "8Gi")) != ""
+    assert "not enough capacity" in message(ledger, share("gpu-0", "2", "8Gi"))
+
+
+def test_a_claim_does_not_stand_in_its_own_way() -> None:
+    ledger = holding(a=share("gpu-0", "1", "8Gi"))
+    ledger.apply_slice(slice_of("s", SHARED))
+    assert message(ledger, share("gpu-0", "2", "8Gi"), share("gpu-0", "1", "8Gi"), "ns/a") == ""
+    assert message(ledger, uses("gpu-0"), share("gpu-0", "1", "8Gi"), "ns/a") == ""
 
 
 def test_nodes_with_the_same_pool_name_have_generations_of_their_own() -> None:
