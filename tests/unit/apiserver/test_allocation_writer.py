@@ -85,6 +85,7 @@ async def test_the_refusal_names_device_and_holder_and_nothing_is_written() -> N
     with pytest.raises(DeviceInUseError, match=r"device d/p/gpu is allocated to claim ns/a") as refused:
         await cluster.give("b", "gpu")
     assert refused.value.code == 409
+    assert refused.value.status()["details"]["name"] == "b"
     assert cluster.store.outcomes == []
     assert len(cluster.store.guards) == 1
 

@@ -166,6 +166,31 @@ def test_nodes_with_the_same_pool_name_have_generations_of_their_own() -> None:
     assert "is allocated to claim ns/a" in message(ledger, share("gpu-0", "2", "4Gi"))
 
 
+def test_shares_of_another_device_of_the_pool_do_not_count() -> None:
+    ledger = holding()
+    ledger.apply_slice(slice_of("s", SHARED, {**SHARED, "name": "gpu-1"}))
+    assert message(ledger, share("gpu-0", "1", "6Gi") + share("gpu-1", "2", "6Gi")) == ""
+
+
+def test_a_slice_that_moves_to_another_pool_leaves_the_one_before() -> None:
+    ledger = holding(a=share("gpu-0", "1", "1Gi"))
+    ledger.apply_slice(slice_of("s", SHARED))
+    moved = slice_of("s", SHARED)
+    moved["spec"]["pool"] = {**moved["spec"]["pool"], "name": "node-2"}
+    ledger.apply_slice(moved)
+    assert "is allocated to claim ns/a" in message(ledger, share("gpu-0", "2", "1Gi"))
+
+
+def test_slices_can_be_replaced_by_others() -> None:
+    ledger = holding(a=share("gpu-0", "1", "1Gi"), b=share("gpu-1", "1", "1Gi"))
+    ledger.apply_slice(slice_of("gone", SHARED))
+    ledger.replace_slices([slice_of("new", {**SHARED, "name": "gpu-1"})])
+    assert "is allocated to claim ns/a" in message(ledger, share("gpu-0", "2", "1Gi"))
+    assert message(ledger, share("gpu-1", "2", "1Gi")) == ""
+    ledger.apply_slice(slice_of("gone", SHARED))
+    assert message(ledger, share("gpu-0", "2", "1Gi")) == ""
+
+
 # --- Counters. ---
 
 
