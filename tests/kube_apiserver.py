@@ -79,6 +79,7 @@ def _command(pki: PKI, port: int, etcd: str) -> list[str]:
         "--service-account-issuer=https://kubernetes.default.svc",
         "--service-cluster-ip-range=10.96.0.0/24",
         "--authorization-mode=Node,RBAC",
+        "--allow-privileged",
         # No controller creates service accounts here.
         "--disable-admission-plugins=ServiceAccount",
     ]

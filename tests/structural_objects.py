@@ -133,10 +133,14 @@ class Objects:
                 found[name] = self.value(inner)
         return found
 
+    def variant(self, parts: Document, schema: Document) -> Document:
+        """The spec and status of an object with other values in a few places."""
+        return {name: self.changed(value, schema["properties"][name]) for name, value in parts.items()}
+
     def changed(self, value: Any, schema: Document) -> Any:
         """A value with other values in a few places."""
         rng = self._rng
-        if rng.random() < 0.3:
+        if rng.random() < 0.2:
             return self.value(schema)
         if isinstance(value, dict):
             changed = {}
@@ -241,7 +245,7 @@ METADATA: Final[tuple[Any, ...]] = (
     {"name": 1},
     "text",
     {"finalizers": ["x", "a.b/c"]},
-    {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "x"}]},
+    {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "y"}]},
     {"managedFields": [{"manager": "x"}]},
     {"namespace": "x y"},
 )

@@ -267,7 +267,7 @@ def test_custom_resources_of_random_schemas(
         for number in range(OBJECTS):
             objects = Objects(rng, NOISE[number % len(NOISE)])
             base = Objects(rng, 0).one(schema)
-            parts = objects.one(schema) if number % 2 else objects.changed(base, schema)
+            parts = objects.one(schema) if number % 2 else objects.variant(base, schema)
             for way in WAYS:
                 outcomes = [outcome(writer, way, base, parts) for writer in writers]
                 if any(type_errors({"status": parts.get("status")}, struct) for struct in structs):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
+import orjson
+
 from dray.api.document import Document
 from dray.api.field_errors import Path, invalid
 from dray.api.schema import load
@@ -67,7 +69,9 @@ class Pruner:
         try:
             self._prune(document, "", found)
         except _RefusedError as error:
-            raise DecodeError(str(invalid(Path(error.path), error.value, error.detail))) from None
+            # Go sorts the fields of what it shows.
+            shown = orjson.loads(orjson.dumps(error.value, option=orjson.OPT_SORT_KEYS))
+            raise DecodeError(str(invalid(Path(error.path), shown, error.detail))) from None
         unknown += [*sorted(found.unknown), *sorted(found.unknown_metadata)]
         return [f'unknown field "{path}"' for path in unknown[:STRICT_ERRORS_MAX]]
 

@@ -65,6 +65,12 @@ ROWS: dict[str, tuple[Document, Any, str | None]] = {
         0,
         "Invalid value: 0: spec.f in body should be greater than 0",
     ),
+    "flag as int32": (
+        INTEGER | {"format": "int32"},
+        True,
+        'Invalid value: "": spec.f in body must be of type int32: ""',
+    ),
+    "list as date": (STRING | {"format": "date"}, ["x"], None),
     "multiple": (INTEGER | {"multipleOf": 5}, 7, "Invalid value: 7: spec.f in body should be a multiple of 5"),
     "too long": (STRING | {"maxLength": 2}, "abc", "Too long: may not be more than 2 bytes"),
     "characters, not bytes": (STRING | {"maxLength": 2}, "äö", None),
@@ -190,3 +196,20 @@ def test_items_are_the_same_by_their_keys_only() -> None:
 def test_a_change_of_type_is_a_change() -> None:
     assert len(judged(STRING, True, 1)) == 1
     assert len(judged(INTEGER, True, 1)) == 1
+
+
+@pytest.mark.parametrize(("name", "text"), [("int32", "with format int32"), ("", "(default format)")])
+def test_integers_have_a_range(name: str, text: str) -> None:
+    schema = INTEGER | ({"format": name} if name else {})
+    low, high = (-(2**31), 2**31 - 1) if name else (-(2**63), 2**63 - 1)
+    assert judged(schema, low) == judged(schema, high) == []
+    problem = f'<nil>: Invalid value: "": Checked value must be of type integer {text} in spec.f'
+    assert judged(schema, low - 1) == judged(schema, high + 1) == [problem]
+
+
+def test_too_many_fields_are_not_all_that_is_reported() -> None:
+    schema = {"type": "object", "maxProperties": 1, "additionalProperties": INTEGER}
+    assert judged(schema, {"a": 1, "b": "x"}) == [
+        "spec.f: Too many: 2: must have at most 1 item",
+        'spec.f.b: Invalid value: "string": spec.f.b in body must be of type integer: "string"',
+    ]

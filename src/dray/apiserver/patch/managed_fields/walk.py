@@ -108,7 +108,8 @@ def _set_map_fields(value: Document, shape: Shape) -> Tree:
             tree[f"f:{name}"] = {".": LEAF, **node} if node else LEAF
         elif slot.is_leaf or not isinstance(item, slot.shape.walked):
             tree[slot.element] = LEAF
-        elif (node := set_fields(item, slot.shape)) or item == {}:
+        elif (node := set_fields(item, slot.shape)) or item == {} or (slot.shape.is_list and item):
+            # A list of items without elements has none below it.
             tree[slot.element] = node
     return tree
 
