@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import greenlet
@@ -51,10 +52,13 @@ REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 POLICIES: Final = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 BINDINGS: Final = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 THINGS: Final = "/apis/example.com/v1/namespaces/default/things"
+CLAIM_TEMPLATES: Final = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates"
+TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io"
 LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 GREEDY: Final = UserInfo("greedy", groups=("system:authenticated",))
 MODEST: Final = UserInfo("modest", groups=("system:authenticated",))
 _ATTEMPTS: Final = 3
+_OBJECTS: Final = 6_000
 _REQUESTS: Final = 40
 _FLOOD_SECONDS: Final = 4.0
 _OVER_TLS: Final = ("create of a Pod with 45,000 variables", "apply of 45,000 keys", "access review of 2 MB")
@@ -69,6 +73,7 @@ class LongRequest:
     body: Callable[[], bytes]
     media: str = JSON_TYPE
     before: tuple[LongRequest, ...] = ()
+    accept: str = ""
 
 
 def _object(kind: str, **fields: Any) -> bytes:
@@ -115,7 +120,13 @@ def _policy(expression: str, validations: int = 1) -> tuple[LongRequest, ...]:
 def _definition() -> bytes:
     rules = [{"rule": "self.all(x, x >= 0)"}]
     items = {"type": "array", "items": {"type": "integer"}, "x-kubernetes-validations": rules, "maxItems": 100}
-    spec = {"type": "object", "properties": {"lists": {"type": "array", "maxItems": 2000, "items": items}}}
+    unique = {"type": "object", "x-kubernetes-map-type": "atomic", "properties": {"k": {"type": "string"}}}
+    fields = {
+        "lists": {"type": "array", "maxItems": 2000, "items": items},
+        "set": {"type": "array", "x-kubernetes-list-type": "set", "items": unique},
+        "choices": {"type": "array", "items": {"type": "string", "enum": [f"v{number}" for number in range(2_000)]}},
+    }
+    spec = {"type": "object", "properties": fields}
     schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}
     names = {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"}
     version = {"name": "v1", "served": True, "storage": True, "schema": schema}
@@ -128,6 +139,25 @@ def _definition() -> bytes:
     return orjson.dumps(document)
 
 
+def _free_definition() -> bytes:
+    document = orjson.loads(_definition())
+    version = document["spec"]["versions"][0]
+    version["schema"]["openAPIV3Schema"] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    replicas = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+    version["subresources"] = {"scale": replicas}
+    version["additionalPrinterColumns"] = [
+        {"name": f"c{number}", "type": "string", "jsonPath": ".spec.a[*].b"} for number in range(30)
+    ]
+    return orjson.dumps(document)
+
+
+def _finalizers() -> bytes:
+    names = [f"example.com/f{number}" for number in range(40_000)]
+    return orjson.dumps(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "long", "finalizers": names}, "data": {}}
+    )
+
+
 def _yaml() -> bytes:
     return b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: long}\ndata:\n" + b"".join(
         b"  k%d: v\n" % number for number in range(45_000)
@@ -135,6 +165,16 @@ def _yaml() -> bytes:
 
 
 _STORED: Final = LongRequest("POST", CONFIG_MAPS, lambda: _config_map(60_000))
+_MANY: Final = tuple(
+    LongRequest("POST", CONFIG_MAPS, partial(orjson.dumps, {"metadata": {"name": f"m{number}"}}))
+    for number in range(_OBJECTS)
+)
+_LABELLED: Final = LongRequest(
+    "POST", CLAIM_TEMPLATES, lambda: orjson.dumps({"metadata": {"name": "long", "labels": _data(60_000)}, "spec": {}})
+)
+_FREE: Final = LongRequest(
+    "POST", THINGS, lambda: _object("Thing", spec={"a": [{"b": "c"}] * 80_000, "m": dict.fromkeys(_data(80_000), 1)})
+)
 _VICTIM: Final = f"{CONFIG_MAPS}/long?fieldManager=other&force=true"
 
 REQUESTS: Final[dict[str, LongRequest]] = {
@@ -185,6 +225,43 @@ REQUESTS: Final[dict[str, LongRequest]] = {
         lambda: _object("Thing", spec={"lists": [[*range(100)]] * 2_000}),
         before=(LongRequest("POST", DEFINITIONS, _definition),),
     ),
+    "custom resource with a set of objects": LongRequest(
+        "POST",
+        THINGS,
+        lambda: _object("Thing", spec={"set": [{"k": f"a{number}"} for number in range(60_000)]}),
+        before=(LongRequest("POST", DEFINITIONS, _definition),),
+    ),
+    "custom resource with values of no enum": LongRequest(
+        "POST",
+        THINGS,
+        lambda: _object("Thing", spec={"choices": [f"w{number}" for number in range(5_000)]}),
+        before=(LongRequest("POST", DEFINITIONS, _definition),),
+    ),
+    "Table of a custom resource with 30 columns": LongRequest(
+        "GET", f"{THINGS}/long", bytes, before=(LongRequest("POST", DEFINITIONS, _free_definition), _FREE), accept=TABLE
+    ),
+    "scale of a large custom resource": LongRequest(
+        "PATCH",
+        f"{THINGS}/long/scale",
+        lambda: b'{"spec":{"replicas":3}}',
+        MERGE_PATCH,
+        (LongRequest("POST", DEFINITIONS, _free_definition), _FREE),
+    ),
+    "get in YAML": LongRequest("GET", f"{CONFIG_MAPS}/long", bytes, before=(_STORED,), accept=YAML_TYPE),
+    "get in protobuf": LongRequest("GET", f"{CONFIG_MAPS}/long", bytes, before=(_STORED,), accept=PROTOBUF_TYPE),
+    "patch beside 60,000 managed fields": LongRequest(
+        "PATCH", f"{CLAIM_TEMPLATES}/long", lambda: b'{"metadata":{"labels":{"a":"b"}}}', MERGE_PATCH, (_LABELLED,)
+    ),
+    "apply of 40,000 finalizers": LongRequest(
+        "PATCH",
+        f"{CONFIG_MAPS}/long?fieldManager=other&force=true",
+        _finalizers,
+        APPLY_PATCH,
+        (LongRequest("POST", CONFIG_MAPS, _finalizers),),
+    ),
+    "list, indented": LongRequest("GET", f"{CONFIG_MAPS}?pretty=true", bytes, before=_MANY),
+    "deletecollection": LongRequest("DELETE", CONFIG_MAPS, bytes, before=_MANY),
+    "OpenAPI": LongRequest("GET", "/openapi/v2", bytes),
 }
 
 
@@ -213,8 +290,8 @@ async def measured(attacker: Attacker, limiter: RequestLimiter, request: LongReq
     """Send a request alone, and return the answer and the parts."""
     body, parts = request.body(), Parts()
 
-    def work(_pacer: Pacer) -> Any:
-        return attacker.send(request.method, request.target, body, request.media)
+    def work(pacer: Pacer) -> Any:
+        return attacker.send(request.method, request.target, body, request.media, request.accept, pacer)
 
     before = greenlet.settrace(parts)
     try:
@@ -271,8 +348,8 @@ async def waits_beside(request: LongRequest, connections: int = 2, requests: int
             nonlocal sent
             body = request.body()
 
-            def work(_pacer: Pacer) -> Any:
-                return attacker.send(request.method, request.target, body, request.media)
+            def work(pacer: Pacer) -> Any:
+                return attacker.send(request.method, request.target, body, request.media, request.accept, pacer)
 
             while True:
                 sent += 1

@@ -11,12 +11,12 @@ from datetime import UTC, datetime
 
 from dray.api.document import Document
 from dray.api.errors import APIError
-from dray.apiserver.call import Call, DocumentResult, ListResult, ObjectResult
+from dray.apiserver.call import Call, DocumentResult, ListResult, ObjectResult, Pacer
 from dray.apiserver.encoding import encode_document_result, encode_object_result
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.http import Listener
-from dray.apiserver.list_encoding import encode_list
-from dray.apiserver.negotiation import JSON
+from dray.apiserver.list_encoding import ListEncoder
+from dray.apiserver.negotiation import JSON, Representation, negotiate
 from dray.apiserver.request import UserInfo
 from dray.apiserver.routes import parse_query, parse_request
 from dray.apiserver.server import APIServer
@@ -71,24 +71,45 @@ class Attacker:
         """Return what the server serves."""
         return self._server.catalog.endpoints()
 
-    async def send(self, method: str, target: str, body: bytes | Document | None = None, media: str = "") -> Answer:
-        """Send one request, to its encoded answer."""
+    async def send(
+        self,
+        method: str,
+        target: str,
+        body: bytes | Document | None = None,
+        media: str = "",
+        accept: str = "",
+        pacer: Pacer | None = None,
+    ) -> Answer:
+        """Send one request, to its encoded answer; the pacer is that of a request which takes turns."""
         path, _, text = target.partition("?")
         query = parse_query(text)
         info = parse_request(method, path, query)
         call = Call(
-            info=info, query=query, user=_ROOT, body=body, content_type=media or JSON_TYPE, user_agent="mallory/1"
+            info=info,
+            query=query,
+            user=_ROOT,
+            body=body,
+            content_type=media or JSON_TYPE,
+            user_agent="mallory/1",
+            pacer=pacer,
         )
+        wanted = negotiate(accept, listing=not info.name) if accept else JSON
+        if "pretty" in query:
+            wanted = Representation(wanted.media, wanted.transform, wanted.api_version, pretty=True)
         started = time.process_time()
         code, reason, message, encoded = 200, "", "", b""
         try:
             result = await self._server.execute(call)
             if isinstance(result, ObjectResult):
-                code, encoded = result.status, encode_object_result(result, JSON, include="Metadata", now=_NOW)
+                code, encoded = result.status, encode_object_result(result, wanted, include="Metadata", now=_NOW)
             elif isinstance(result, DocumentResult):
-                code, encoded = result.status, encode_document_result(result, JSON, include="Metadata", now=_NOW)
+                code, encoded = result.status, encode_document_result(result, wanted, include="Metadata", now=_NOW)
             elif isinstance(result, ListResult):
-                encoded = encode_list(result, JSON, include="Metadata", now=_NOW)
+                encoder = ListEncoder(result, wanted, include="Metadata", now=_NOW)
+                for _ in encoder.steps():
+                    if pacer is not None and pacer.is_due():
+                        await pacer.pause()
+                encoded = encoder.body()
         except APIError as error:
             code, reason, message = error.code, error.reason, error.message
         return Answer(code, reason, message, encoded, time.process_time() - started)

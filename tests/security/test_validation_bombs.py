@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 from collections.abc import Callable
 
 import orjson
 import pytest
 
 from dray.api.document import Document
+from dray.api.structural.values import compile_values
 from tests.security.attacker import APPLY_PATCH, CONFIG_MAPS, PODS, Attacker, attacked_server
 
 # Twice the input may take little more than twice the time; quadratic work takes four times.
@@ -136,3 +138,18 @@ async def test_conflicts_of_an_apply_are_counted_and_some_are_shown() -> None:
         assert answer.code == 409
         assert answer.message.startswith('Apply failed with 5000 conflicts: conflicts with "one":\n- .data.k0\n')
         assert answer.message.endswith("\nand 4000 more conflicts")
+
+
+def test_the_errors_of_values_that_are_none_of_many_share_their_text() -> None:
+    """Each lists the 2,000 allowed values: 100,000 such values would take 3 GB."""
+    allowed = [f"v{number}" for number in range(2000)]
+    schema = {"properties": {"choices": {"type": "array", "items": {"type": "string", "enum": allowed}}}}
+    validate = compile_values(schema)
+    tracemalloc.start()
+    try:
+        errors = validate({"choices": [f"w{number}" for number in range(5000)]}, None)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(errors) == 5000
+    assert peak < 10 * 1024 * 1024

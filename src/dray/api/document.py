@@ -107,7 +107,8 @@ def copy_document(document: Document) -> Document:
 def copy_value(value: Any) -> Any:
     """Return a deep copy of a JSON value."""
     if isinstance(value, dict):
-        return {name: item if item.__class__ is str else copy_value(item) for name, item in value.items()}
+        members = value.items() if len(value) <= _SHORT else ticking(value.items())
+        return {name: item if item.__class__ is str else copy_value(item) for name, item in members}
     if isinstance(value, list):
         items = value if len(value) <= _SHORT else ticking(value)
         return [item if item.__class__ is str else copy_value(item) for item in items]

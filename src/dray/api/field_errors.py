@@ -9,6 +9,7 @@ import enum
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 import msgspec
@@ -148,8 +149,14 @@ def forbidden(path: Path, detail: str) -> FieldError:
 def not_supported(path: Path, value: Any, supported: Iterable[str]) -> FieldError:
     """Return the error for a value that is not one of the supported ones."""
     tick()
-    listed = ", ".join(quote(item) for item in supported)
-    return FieldError(ErrorType.NOT_SUPPORTED, str(path), value, f"supported values: {listed}" if listed else "")
+    return FieldError(ErrorType.NOT_SUPPORTED, str(path), value, _supported(tuple(supported)))
+
+
+# An object can have many values that are none of the same thousands.
+@lru_cache(maxsize=32)
+def _supported(values: tuple[str, ...]) -> str:
+    listed = ", ".join(quote(item) for item in values)
+    return f"supported values: {listed}" if listed else ""
 
 
 def too_long(path: Path, length_max: int) -> FieldError:

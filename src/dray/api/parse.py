@@ -25,7 +25,7 @@ from dray.api.limits import (
     is_too_deep,
 )
 from dray.api.strict_order import duplicate_errors
-from dray.lib.processor_time import tick, ticking
+from dray.lib.processor_time import check, tick, ticking
 
 # From here on Go prints floats with an exponent.
 GO_EXPONENT_MIN: Final = 1e21
@@ -80,6 +80,7 @@ def _written_keys(body: bytes) -> int:
 
 def check_values(body: bytes) -> None:
     """Raise `ParseError` if a JSON body has too many values: whatever follows takes time for each."""
+    check()
     count = _separators(body)
     if count <= VALUES_MAX:
         return
@@ -99,6 +100,8 @@ def _count_keys(value: Any) -> int:
     total = 0
     level = [value]
     for _ in range(NESTING_DEPTH_MAX):
+        # The parser cannot be suspended, and neither can the levels below one object.
+        check()
         below: list[Any] = []
         for item in ticking(level):
             if type(item) is dict:

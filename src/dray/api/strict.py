@@ -284,7 +284,7 @@ def _compile_map(kind: MapOf, *, drops_empty: bool = False) -> Check:
         if type(value) is not dict:
             raise MismatchError(go_kind(value), go_type)
         mark = len(unknown)
-        for key, item in value.items():
+        for key, item in ticking(value.items()):
             if of_texts and type(item) is str:
                 continue
             kept = zero() if item is None else check(item, unknown)

@@ -64,7 +64,11 @@ class ListEncoder:
         shell, key = self._shell()
         if representation.media is Media.PROTOBUF and not representation.transform:
             return encode_protobuf_list(self._list_kind(), self._result.metadata(), items)
-        if representation.media is Media.JSON and not representation.pretty:
+        if representation.media is Media.JSON:
+            if representation.pretty:
+                shown = dump({**shell, key: []}, representation)
+                rows = b"[\n    %b\n  ]" % b",\n    ".join(items) if items else b"[]"
+                return b"%b%b\n}" % (shown.removesuffix(b"[]\n}"), rows)
             return b'%b,"%b":[%b]}\n' % (orjson.dumps(shell)[:-1], key.encode(), b",".join(items))
         if representation.media is Media.YAML and items:
             before = {name: value for name, value in shell.items() if name < key}
@@ -76,7 +80,10 @@ class ListEncoder:
 
     def _item_encoder(self) -> Callable[[Entry], Any]:
         representation, endpoint = self._representation, self._endpoint
-        if representation.media is Media.JSON and not representation.pretty:
+        if representation.media is Media.JSON:
+            if representation.pretty:
+                # Within JSON, line breaks stand only between values.
+                return lambda entry: dump(self._item(entry), representation).replace(b"\n", b"\n    ")
             if not representation.transform:
                 return lambda entry: _json_item(endpoint, entry)
             return lambda entry: orjson.dumps(self._item(entry), default=fragment)

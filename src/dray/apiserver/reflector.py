@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, TypeAlias
 
 import orjson
@@ -26,10 +27,13 @@ from dray.apiserver.endpoint import KEY_ROOT
 from dray.apiserver.object_cache import CACHED_RESOURCES, CLAIMS, NODES, PODS, SECRETS, SLICES, ObjectCache
 from dray.client.codec import undecodable
 from dray.client.interface import Undecodable
+from dray.lib.processor_time import unmetered
+from dray.runtime.suspendable import run_in_parts
 from dray.runtime.tasks import TaskGroup
 from dray.store.interface import (
     Entry,
     EventType,
+    Page,
     RevisionCompactedError,
     Store,
     StoreUnavailableError,
@@ -40,6 +44,8 @@ _LOG: Final = logging.getLogger("dray.apiserver.reflector")
 # client-go's reflector: the first retry after 800 ms, the longest pause 30 s.
 BACKOFF_SECONDS_MIN: Final = 0.8
 BACKOFF_SECONDS_MAX: Final = 30.0
+# Longer ones are brought into form in parts: others are served meanwhile.
+_LONG_BYTES: Final = 64 * 1024
 # Of these, with many writes, only a few fields are read.
 _READ_IN_PART: Final = frozenset({PODS, NODES, SLICES, CLAIMS, SECRETS})
 
@@ -141,10 +147,15 @@ class _ResourceReflector:
     async def list(self) -> None:
         """Bring the cache to the store's newest state."""
         page = await self._store.list_page(self._prefix)
+        # A suspended request would apply it over what the watch has applied meanwhile.
+        with unmetered():
+            self._apply_page(page)
+
+    def _apply_page(self, page: Page) -> None:
         for key in sorted(self._keys - {entry.key for entry in page.entries}):
             self._apply(key, _tombstone(key.removeprefix(self._prefix)), page.revision, deleted=True)
         for entry in page.entries:
-            self._apply_entry(entry, lambda entry: orjson.loads(entry.value))
+            self._apply_entry(entry, *self._formed(entry, lambda entry: orjson.loads(entry.value)))
         self._revision = page.revision
         self._cache.progressed(self._resource, page.revision)
 
@@ -175,31 +186,44 @@ class _ResourceReflector:
             async for batch in stream:
                 for event in batch:
                     entry = event.entry
+                    form = partial(self._formed, entry, self._documents.document)
+                    is_long = event.type is not EventType.DELETE and len(entry.value) > _LONG_BYTES
+                    document, problem = await run_in_parts(form) if is_long else (None, "")
+                    if entry.revision <= self._revision:
+                        # A refresh has applied it, or a newer state.
+                        continue
                     if event.type is EventType.DELETE:
                         # The last value need not be one that can be read.
                         gone = _tombstone(entry.key.removeprefix(self._prefix))
                         self._apply(entry.key, gone, entry.revision, deleted=True)
                     else:
-                        self._apply_entry(entry, self._documents.document)
+                        self._apply_entry(entry, *((document, problem) if is_long else form()))
                 if batch:
                     self._cache.progressed(self._resource, batch[-1].revision)
 
-    def _apply_entry(self, entry: Entry, read: Callable[[Entry], Document]) -> None:
+    def _formed(self, entry: Entry, read: Callable[[Entry], Document]) -> tuple[Document | None, str]:
+        """Return the object of an entry in the form of its kind, or what is known of it and why it has not the form."""
         document: Document | None = None
         try:
             document = read(entry)
-            if (struct := self._struct_of(self._resource)) is not None:
-                document = formed(document, struct)
-            self._apply(entry.key, document, entry.revision, deleted=False)
+            struct = self._struct_of(self._resource)
+            return (document if struct is None else formed(document, struct)), ""
         except FormError as error:
-            self._skip(entry, document, str(error))
+            return document, str(error)
         except Exception as error:  # noqa: BLE001 - one malformed object must not hide all later ones
-            # Not the form of its kind either, in a field that was not checked.
-            self._skip(entry, document, f"{type(error).__name__}: {error}")
-        else:
-            if entry.key in self._skipped:
-                self._skipped.discard(entry.key)
-                self._on_skipped(self._resource, _key(entry.key, self._prefix), None)
+            return document, f"{type(error).__name__}: {error}"
+
+    def _apply_entry(self, entry: Entry, document: Document | None, problem: str) -> None:
+        if document is not None and not problem:
+            try:
+                self._apply(entry.key, document, entry.revision, deleted=False)
+            except Exception as error:  # noqa: BLE001 - as above, in a field that was not checked
+                problem = f"{type(error).__name__}: {error}"
+        if problem:
+            self._skip(entry, document, problem)
+        elif entry.key in self._skipped:
+            self._skipped.discard(entry.key)
+            self._on_skipped(self._resource, _key(entry.key, self._prefix), None)
 
     def _skip(self, entry: Entry, document: object, problem: str) -> None:
         self._skipped.add(entry.key)

@@ -45,6 +45,8 @@ class RequestLimiter:
         self._threads: Final = FairThreads(_THREADS)
         self._turn_scheduled = False
         self._sweeping = False
+        # The processor time of the thread when it was last read; reading it takes a microsecond.
+        self._read_seconds = processor_seconds()
 
     async def run(self, user: UserInfo, path: str, work: Callable[[Pacer], Coroutine[Any, Any, T]]) -> T:
         """Run one request when there is a seat for it; `path` is given for non-resource requests."""
@@ -65,15 +67,12 @@ class RequestLimiter:
         meter = self._meter(user, pacer, partial(self._queue.charge, ticket))
 
         def begin() -> None:
-            ticket.started_at = self._now()
             meter.begin()
+            ticket.started_at = meter.began_at
 
         def end() -> None:
             meter.end()
-            now = self._now()
-            self._queue.charge(ticket, now - ticket.started_at)
-            # What follows until the request is woken is charged to its next part.
-            ticket.started_at = now
+            self._charge(ticket)
 
         try:
             with metered(meter):
@@ -121,13 +120,29 @@ class RequestLimiter:
 
     async def pause(self, ticket: Ticket) -> None:
         """Continue a running request when it is the user's turn."""
-        self._queue.charge(ticket, self._now() - ticket.started_at)
-        # What follows until the request is woken is charged to its next part.
-        ticket.started_at = self._now()
+        self._charge(ticket)
         self._queue.pause(ticket)
         if not self._turn_scheduled:
             self._schedule_turn()
         await self._woken(ticket)
+
+    def _charge(self, ticket: Ticket) -> None:
+        """Charge what has run: no more than the thread has used since the turn began, if that is less than elapsed.
+
+        While other programs have the processor, time elapses that nobody has used.
+        """
+        now = self._now()
+        used = now - ticket.started_at
+        if used >= self._turn_seconds:
+            used = min(used, self._processor_seconds_since())
+        self._queue.charge(ticket, used)
+        # What follows until the request is woken is charged to its next part.
+        ticket.started_at = now
+
+    def _processor_seconds_since(self) -> float:
+        """Return the processor time of the thread since it was last read."""
+        before, self._read_seconds = self._read_seconds, self._processor_seconds()
+        return self._read_seconds - before
 
     async def _wait_for_seat(self, ticket: Ticket) -> None:
         if not self._sweeping:
@@ -159,6 +174,7 @@ class RequestLimiter:
 
     def _next_turn(self) -> None:
         self._turn_scheduled = False
+        self._processor_seconds_since()
         woken = self._queue.next_turn(self._now())
         if woken:
             self._wake(woken)

@@ -26,15 +26,10 @@ _TICKS_UNCHECKED: Final = 32
 
 
 class StepMeter:
-    """Measures the steps of one request.
-
-    The time counts from the first check of a step, or from where it continues: a step that checks nothing, as most do,
-    reads no clock.
-    """
+    """Measures the steps of one request, each from where it begins or continues."""
 
     __slots__ = (
         "_aside",
-        "_began_at",
         "_expression_seconds",
         "_now",
         "_processor_seconds",
@@ -44,6 +39,7 @@ class StepMeter:
         "_ticks",
         "_used",
         "_used_at",
+        "began_at",
     )
 
     def __init__(
@@ -71,34 +67,31 @@ class StepMeter:
         self._used = 0.0
         self._used_at: float | None = None
         self._runs = False
-        self._began_at: float | None = None
+        # When the running step began or continued.
+        self.began_at = 0.0
         # The ticks until the clock is read.
         self._ticks = _TICKS_UNCHECKED
 
     def begin(self) -> None:
         """Begin a step, or continue one."""
         self._runs = True
+        self.began_at = self._now()
 
     def end(self) -> None:
         """End a step, or interrupt one."""
         self._runs = False
-        self._began_at = self._used_at = None
+        self._used_at = None
 
     def check(self) -> None:
         """Suspend the step if it has used its slice."""
-        if not self._runs:
-            return
-        now = self._now()
-        if self._began_at is None:
-            self._began_at = now
-        elif now - self._began_at >= self._slice_seconds:
+        if self._runs and self._now() - self.began_at >= self._slice_seconds:
             self._interrupt()
 
     def _interrupt(self) -> None:
         # In the first slice of a step, only elapsed time is measured.
         self._used += self._slice_seconds if self._used_at is None else self._processor_seconds() - self._used_at
         self._suspend()
-        self._began_at, self._used_at = self._now(), self._processor_seconds()
+        self._used_at = self._processor_seconds()
 
     def tick(self, elements: int = 1) -> None:
         """Check once in a while."""
@@ -131,6 +124,16 @@ _METER: Final[ContextVar[StepMeter | None]] = ContextVar("step meter", default=N
 def metered(meter: StepMeter) -> Iterator[None]:
     """Measure what the block runs, in steps that its owner begins and ends."""
     token = _METER.set(meter)
+    try:
+        yield
+    finally:
+        _METER.reset(token)
+
+
+@contextmanager
+def unmetered() -> Iterator[None]:
+    """Suspend no step within the block, which changes what others read."""
+    token = _METER.set(None)
     try:
         yield
     finally:

@@ -5,13 +5,20 @@ Each coroutine runs in a greenlet: its stack is kept aside while it is suspended
 
 from __future__ import annotations
 
+import asyncio
+import math
+import time
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Final, TypeVar
 
 from greenlet import getcurrent, greenlet
 
+from dray.lib.processor_time import StepMeter, metered
+
 T = TypeVar("T")
+
+_PART_SECONDS: Final = 0.002
 
 
 class _Suspension:
@@ -29,6 +36,24 @@ def suspend(wait: Callable[[], Awaitable[T]]) -> T:
     assert parent is not None
     result: T = parent.switch(_Suspension(wait))
     return result
+
+
+async def run_in_parts(work: Callable[[], T]) -> T:
+    """Call a function that may take long, outside of requests; the event loop goes on between its parts."""
+    meter = StepMeter(
+        time.monotonic,
+        time.thread_time,
+        lambda: suspend(lambda: asyncio.sleep(0)),
+        lambda function: function(),
+        slice_seconds=_PART_SECONDS,
+        expression_seconds=math.inf,
+    )
+
+    async def run() -> T:
+        return work()
+
+    with metered(meter):
+        return await run_in_steps(run(), meter.begin, meter.end)
 
 
 @types.coroutine

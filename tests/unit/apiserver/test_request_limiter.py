@@ -52,7 +52,7 @@ class Cluster:
     def __init__(self, limits: Limits | None = None) -> None:
         self.clock = WorkClock()
         self.queue = FairQueue(limits or Limits())
-        self.limiter = RequestLimiter(self.queue, self.clock)
+        self.limiter = RequestLimiter(self.queue, self.clock, self.clock.monotonic)
         self.tasks: list[asyncio.Task[None]] = []
 
     def short(self, seconds: float) -> Callable[[Pacer], Coroutine[Any, Any, None]]:

@@ -8,6 +8,7 @@ from typing import Final
 from dray.api.defaults import Defaulters
 from dray.api.defaults.pod_spec import canonicalize_quantities
 from dray.api.document import Document, GroupVersion
+from dray.lib.processor_time import ticking
 
 _TIMEOUT_SECONDS: Final = 10
 _HTTPS_PORT: Final = 443
@@ -40,7 +41,7 @@ def _default_rules(rules: list[Document] | None) -> None:
 
 def _default_webhooks(obj: Document, _now: datetime) -> None:
     is_mutating = obj.get("kind") == "MutatingWebhookConfiguration"
-    for webhook in obj.get("webhooks") or ():
+    for webhook in ticking(obj.get("webhooks") or ()):
         defaults = {"failurePolicy": "Fail", "matchPolicy": "Equivalent", "timeoutSeconds": _TIMEOUT_SECONDS}
         if is_mutating:
             defaults["reinvocationPolicy"] = "Never"

@@ -21,6 +21,7 @@ from dray.api.raw_numbers import fragment
 from dray.api.schema import load
 from dray.api.schema.model import Field, ListOf, MapOf, Scalar, StructType, Type
 from dray.api.timestamps import parse_duration_nanoseconds, parse_time
+from dray.lib.processor_time import ticking
 
 # Returns the bytes of a value that follow its tag, including the length where there is one.
 _Encode: TypeAlias = Callable[[Any], bytes]
@@ -104,7 +105,7 @@ def _compile_field(field: Field) -> _EncodeField:
 def _repeated(number: int, element: Type, wire: str) -> _EncodeField:
     key = tag(number, _wire_type(element))
     encode = _compile(element, wire)
-    return lambda values: b"".join([key + encode(value) for value in values])
+    return lambda values: b"".join([key + encode(value) for value in ticking(values)])
 
 
 def _map(number: int, element: Type, wire: str) -> _EncodeField:
@@ -116,7 +117,7 @@ def _map(number: int, element: Type, wire: str) -> _EncodeField:
         return b"".join(
             [
                 key + delimited(_TAG[1] + delimited(name.encode()) + value_key + encode(values[name]))
-                for name in sorted(values)
+                for name in ticking(sorted(values))
             ]
         )
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from dray.api.document import Document
 from dray.api.structural.types import LIST_TYPE, MAP_KEYS, MAP_TYPE
+from dray.lib.processor_time import ticking
 
 # Stands for an absent old value.
 MISSING: Final = object()
@@ -39,7 +40,7 @@ class OldItems:
         """Return the old items by their keys."""
         if not self._keys or not isinstance(old, list):
             return {}
-        return {self._key(item): item for item in old if isinstance(item, dict)}
+        return {self._key(item): item for item in ticking(old) if isinstance(item, dict)}
 
     def find(self, index: Mapping[tuple[Any, ...], Any], item: Any) -> Any:
         """Return the old item, or `MISSING`."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from dray.api.limits import INTEGER_DIGITS_MAX
+from dray.lib.processor_time import ticking
 
 Finder: TypeAlias = Callable[[Any], list[Any]]
 
@@ -120,5 +121,5 @@ def _literal(text: str) -> Any:
 def _walk(value: Any, steps: Sequence[_Step]) -> list[Any]:
     found = [value]
     for step in steps:
-        found = [inner for item in found for inner in step.find(item)]
+        found = [inner for item in ticking(found) for inner in step.find(item)]
     return found

@@ -49,7 +49,7 @@ def _members(schema: Document, maker: Maker) -> Visitor | None:
     def visit_members(value: Any, path: Path, old: Any, errors: FieldErrors) -> None:
         if not isinstance(value, dict):
             return
-        for name, item in value.items():
+        for name, item in ticking(value.items()):
             visit = visits.get(name, other)
             if visit is not None:
                 inner = path.child(name) if name in visits else path.key(name)
@@ -69,7 +69,7 @@ def _items(schema: Document, maker: Maker) -> Visitor | None:
         if not isinstance(value, list):
             return
         index = old_items.by_key(old)
-        for position, item in enumerate(value):
+        for position, item in enumerate(ticking(value)):
             visit(item, path.index(position), old_items.find(index, item), errors)
 
     return visit_items

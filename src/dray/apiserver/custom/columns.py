@@ -12,6 +12,7 @@ from dray.api.structural.paths import Finder, PathSyntaxError, compile_path
 from dray.api.timestamps import TimeFormatError, parse_time
 from dray.apiserver.registry.columns import AGE, NAME, human_duration
 from dray.apiserver.registry.strategy import Column
+from dray.lib.processor_time import ticking
 
 _DEFAULT: Final = (NAME, Column("Age", "date", AGE.description, AGE.cell))
 
@@ -70,7 +71,9 @@ def _boolean(found: list[Any], _now: datetime) -> Any:
 def _string(found: list[Any], _now: datetime) -> Any:
     if found[0] is None:
         return None
-    return " ".join(item if isinstance(item, str) else json.dumps(item, separators=(",", ":")) for item in found)
+    return " ".join(
+        item if isinstance(item, str) else json.dumps(item, separators=(",", ":")) for item in ticking(found)
+    )
 
 
 def _date(found: list[Any], now: datetime) -> Any:

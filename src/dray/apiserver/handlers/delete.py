@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -20,12 +19,12 @@ from dray.apiserver.deletion import (
     plan_deletion,
     returns_deleted,
 )
-from dray.apiserver.encoding import list_document, served_document
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.handlers.backend import Backend
 from dray.apiserver.handlers.get import GetHandler
-from dray.apiserver.malformed import each_shown, is_formed, unless_malformed
+from dray.apiserver.malformed import is_formed, unless_malformed
 from dray.apiserver.options import DeleteOptions, parse_delete_options, parse_list_options
+from dray.lib.processor_time import ticking
 from dray.store.interface import Entry, KeyNotFoundError, RevisionConflictError
 
 # Concurrent writers of one object; in each round one of them made progress.
@@ -92,12 +91,7 @@ class DeleteHandler:
         listing = await self._get.list_selected(
             endpoint, call.info.namespace, parse_list_options(selection, watch=False), pacer=call.pacer
         )
-        documents = []
-        for entry in listing.entries:
-            documents += each_shown(partial(served_document, endpoint), [entry])
-            if call.pacer is not None and call.pacer.is_due():
-                await call.pacer.pause()
-        for entry in listing.entries:
+        for entry in ticking(listing.entries):
             # By the key: the value need not be one that can be read.
             namespace, _, name = entry.key.removeprefix(endpoint.prefix).rpartition("/")
             try:
@@ -105,7 +99,7 @@ class DeleteHandler:
             except NotFoundError:
                 # Deleted by another client meanwhile.
                 continue
-        return DocumentResult(list_document(endpoint, documents, listing.metadata()))
+        return listing
 
     async def _remove_malformed(self, endpoint: Endpoint, entry: Entry, name: str, options: DeleteOptions) -> Result:
         """Remove at once what is no object of its kind, and has no finalizers or owners that could be heeded."""

@@ -197,6 +197,7 @@ class UpdateHandler:
                 raise NotFoundError(endpoint.resource, call.info.name)
             old = self._backend.document(endpoint, entry)
             given = _given(endpoint, entry, old, change.copied)
+            processor_time.check()
             hub, undo = await self._changed(call, endpoint, change, old, change.build(given))
             processor_time.check()
             if _is_equal(hub, old) or (change.stamped and differs_in_times_only(hub, old)):

@@ -10,6 +10,7 @@ from dray.api.structural.types import EMBEDDED, INT_OR_STRING
 from dray.apiserver.openapi.descriptions import describe
 from dray.apiserver.openapi.schemas import Definitions
 from dray.apiserver.registry.strategy import ResourceDefinition
+from dray.lib.processor_time import tick
 
 # Keywords that OpenAPI v2 does not have; its clients see the rest of the schema.
 _V3_ONLY: Final = frozenset({"anyOf", "oneOf", "allOf", "not", "nullable", "x-kubernetes-validations"})
@@ -104,6 +105,7 @@ def _reduced(schema: Any) -> Any:
     """Return a copy of a schema that v2 and kubectl can read; names of properties are not keywords."""
     if not isinstance(schema, dict):
         return schema
+    tick()
     dropped = _V3_ONLY | _unreadable(schema)
     made: Document = {}
     for keyword, value in schema.items():

@@ -19,6 +19,7 @@ from dray.apiserver.openapi.gnostic import encode_v2
 from dray.apiserver.openapi.paths import DELETE_OPTIONS, STATUS, Operations, Resource
 from dray.apiserver.openapi.schemas import PATCH, V2, V3, Definitions, Dialect
 from dray.apiserver.registry.strategy import Content, ResourceDefinition, Subresource
+from dray.lib.processor_time import check
 
 # Incremented when the format of the documents changes, so that clients discard cached ones.
 _FORM: Final = 1
@@ -104,11 +105,15 @@ class Documents:
         generation = self._generation()
         if generation == self._seen:
             return
-        self._seen = generation
-        self._by_path = {}
+        by_path: dict[str, list[Served]] = {}
         for served in self._served():
-            self._by_path.setdefault(_path(served.gvk.group_version), []).append(served)
-        self._hashes = {path: _fingerprint(group) for path, group in sorted(self._by_path.items())}
+            by_path.setdefault(_path(served.gvk.group_version), []).append(served)
+        hashes = {}
+        for path, group in sorted(by_path.items()):
+            check()
+            hashes[path] = _fingerprint(group)
+        # An older generation may be kept over a newer one, and is replaced at the next request.
+        self._seen, self._by_path, self._hashes = generation, by_path, hashes
         for path in self._documents.keys() - self._hashes.keys() - {"", _V2_PROTOBUF}:
             del self._documents[path]
         paths = {
@@ -143,6 +148,7 @@ def _document(group: list[Served], dialect: Dialect) -> bytes:
     operations = Operations(dialect)
     paths: Document = {}
     for served in group:
+        check()
         _define(definitions, served)
         for resource in _resources(definitions, served):
             paths |= operations.paths(resource)

@@ -14,6 +14,7 @@ import orjson
 
 from dray.api.document import Document
 from dray.api.protobuf.wire import DELIMITED, FIXED64, VARINT, delimited, tag, varint
+from dray.lib.processor_time import tick
 
 MEDIA_TYPE: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 # Clients before 1.24 spell it with `@`, which is not a valid media type.
@@ -31,6 +32,7 @@ def encode_v2(document: Document) -> bytes:
 
 
 def _message(value: Document, table: _Table) -> bytes:
+    tick()
     parts: list[bytes] = []
     extensions = table.get(_EXTENSIONS)
     for key, part in value.items():

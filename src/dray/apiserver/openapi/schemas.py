@@ -10,6 +10,7 @@ from dray.api.document import Document, GroupVersionKind
 from dray.api.schema import load
 from dray.api.schema.model import Field, ListOf, ListType, MapOf, Scalar, StructType, Type
 from dray.apiserver.openapi.descriptions import describe, fold
+from dray.lib.processor_time import tick
 
 _MACHINERY: Final = "io.k8s.apimachinery.pkg"
 _META: Final = f"{_MACHINERY}.apis.meta.v1"
@@ -132,6 +133,7 @@ class Definitions:
         return dict(_LEAF_DEFINITIONS[name])
 
     def _add_struct(self, struct_type: StructType) -> None:
+        tick(len(struct_type.fields))
         schema: Document = {}
         # Registered before its fields: types are recursive.
         self.found[struct_type.name] = schema

@@ -42,7 +42,7 @@ def apply(document: Document, patch: Document) -> Document:
 def without_nulls(value: Any) -> Any:
     """Return a copy without null members, also in objects inside lists; null elements stay."""
     if isinstance(value, dict):
-        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+        return {key: without_nulls(item) for key, item in ticking(value.items()) if item is not None}
     if isinstance(value, list):
-        return [without_nulls(item) for item in value]
+        return [without_nulls(item) for item in ticking(value)]
     return value

@@ -13,7 +13,7 @@ from dray.api.document import Document
 from dray.api.schema.model import StructType
 from dray.apiserver.patch.managed_fields.shape import MISSING, Form, Shape, struct_shape
 from dray.apiserver.patch.managed_fields.walk import element_of
-from dray.lib.processor_time import ticking
+from dray.lib.processor_time import tick, ticking
 
 _MERGED: Final = frozenset({Form.MAP, Form.SET, Form.KEYED})
 
@@ -58,7 +58,7 @@ class _ListMerge:
     def __init__(self, lefts: list[tuple[str, Any]], rights: list[tuple[str, Any]], shape: Shape) -> None:
         self._lefts, self._rights, self._shape = lefts, rights, shape
         self._live: dict[str, Any] = {}
-        for element, item in lefts:
+        for element, item in ticking(lefts):
             # Live items with duplicate keys cannot be merged; the configuration's item replaces them.
             self._live[element] = MISSING if element in self._live else item
         self._applied = {element for element, _ in rights}
@@ -70,6 +70,7 @@ class _ListMerge:
         """Merge both lists in one pass, keeping the live items that the configuration does not have."""
         left = right = 0
         while left < len(self._lefts) or right < len(self._rights):
+            tick()
             if left < len(self._lefts):
                 element, item = self._lefts[left]
                 if element not in self._applied:
