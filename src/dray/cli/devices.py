@@ -12,7 +12,7 @@ from dray.cli.command import add_namespace, add_watch, cluster_parser, run_table
 from dray.cli.output import Column, bar
 from dray.cli.tables import Table, add_row_flags, render_table, selection
 from dray.sim import usage
-from dray.sim.devices import DeviceRow, DeviceState
+from dray.sim.devices import PLUGIN_DRIVER, DeviceRow, DeviceState
 from dray.sim.explain.similar_names import did_you_mean
 from dray.sim.physical_devices import PhysicalDevice, all_rows, physical_devices
 from dray.sim.snapshot import Snapshot, SnapshotError
@@ -97,7 +97,8 @@ def _check_names(rows: Sequence[DeviceRow], snapshot: Snapshot, arguments: argpa
 
 
 def _is_selected(row: DeviceRow, arguments: argparse.Namespace) -> bool:
-    namespaces = {holder.claim.partition("/")[0] for holder in row.holders}
+    names = (name for holder in row.holders for name in ((holder.claim,) if holder.claim else holder.pods))
+    namespaces = {name.partition("/")[0] for name in names}
     return (
         (not arguments.node or row.node == arguments.node)
         and (not arguments.driver or row.driver == arguments.driver)
@@ -107,16 +108,19 @@ def _is_selected(row: DeviceRow, arguments: argparse.Namespace) -> bool:
     )
 
 
-def columns(now: datetime, rows: Iterable[DeviceRow] = ()) -> list[Column[DeviceRow]]:
-    """Return the columns of the list of devices; what else offers them only if something does."""
+def columns(now: datetime, rows: Sequence[DeviceRow] = ()) -> list[Column[DeviceRow]]:
+    """Return the columns of the list of devices; those that say nothing of any row are left out."""
     also: list[Column[DeviceRow]] = [Column("ALSO OFFERED BY", lambda row: row.also)]
+    # A row of a device plugin stands for several devices.
+    amount: list[Column[DeviceRow]] = [Column("AMOUNT", lambda row: row.note if row.driver == PLUGIN_DRIVER else "")]
     return [
         Column("NODE", lambda row: row.node),
         Column("DRIVER", lambda row: row.driver),
         Column("POOL", lambda row: row.pool, wide=True),
         Column("DEVICE", lambda row: row.name),
         Column("STATE", lambda row: str(row.state), colour=lambda row: COLOURS[row.state]),
-        Column("CLAIM", lambda row: ", ".join(holder.claim for holder in row.holders)),
+        *(amount if any(row.driver == PLUGIN_DRIVER for row in rows) else ()),
+        Column("CLAIM", lambda row: ", ".join(holder.claim for holder in row.holders if holder.claim)),
         Column("PODS", lambda row: ", ".join(pod for holder in row.holders for pod in holder.pods)),
         Column("ALLOCATED", lambda row: ", ".join(age(holder.since, now) for holder in row.holders)),
         *(also if any(row.also for row in rows) else ()),

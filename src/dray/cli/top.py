@@ -17,7 +17,7 @@ from dray.sim import usage
 from dray.sim.claims import ChoiceCounts, choice_counts
 from dray.sim.physical_devices import CounterUse, physical_devices
 from dray.sim.snapshot import CLASSIC_CLAIM, Snapshot
-from dray.sim.usage import NamespaceRow, PoolRow, UsageRow
+from dray.sim.usage import ExtendedResourceRow, NamespaceRow, PoolRow, UsageRow
 
 if TYPE_CHECKING:
     from dray.sim.headroom import KindHeadroom
@@ -76,6 +76,18 @@ COUNTER_COLUMNS: Final[Sequence[Column[CounterUse]]] = (
 )
 
 
+EXTENDED_RESOURCE_COLUMNS: Final[Sequence[Column[ExtendedResourceRow]]] = (
+    Column("NODE", lambda row: row.node),
+    Column("RESOURCE", lambda row: row.resource),
+    Column("CLASS", lambda row: row.device_class or "-"),
+    Column("DRIVER", lambda row: row.driver),
+    Column("DEVICES", lambda row: str(row.total)),
+    Column("IN USE", lambda row: str(row.held)),
+    Column("FREE", lambda row: str(row.free)),
+    Column("UNAVAILABLE", lambda row: str(row.out)),
+)
+
+
 def headroom_columns() -> list[Column[KindHeadroom]]:
     """Return the columns of the fragmentation table."""
     return [
@@ -128,6 +140,11 @@ def main(argv: Sequence[str]) -> int:
         help="with pools: let the cluster count the driver's devices, with a ResourcePoolStatusRequest that is deleted "
         "afterwards; this needs no permission to read claims",
     )
+    parser.add_argument(
+        "--extended-resources",
+        action="store_true",
+        help="with nodes: the devices that serve each extended resource, by class and driver or of a device plugin",
+    )
     add_watch(parser)
     parser.add_argument(
         "--since",
@@ -150,7 +167,14 @@ def main(argv: Sequence[str]) -> int:
             parser.error("--request is for pools of a cluster, counted once")
         return _print_requested(arguments)
 
+    if arguments.extended_resources and arguments.what != "nodes":
+        parser.error("--extended-resources is for nodes")
+
     def show(snapshot: Snapshot, now: datetime, *, colour: bool) -> str:
+        if arguments.extended_resources:
+            rows = usage.by_extended_resource(physical_devices(snapshot), snapshot.classes)
+            columns = EXTENDED_RESOURCE_COLUMNS
+            return render(rows, columns, arguments.output, kind="ExtendedResourceUsageList", colour=colour)
         return render_top(measure(snapshot, now, arguments.what), arguments.what, arguments.output, colour=colour)
 
     return run_table(PROG, arguments, KINDS, show)

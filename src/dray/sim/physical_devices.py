@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
@@ -351,17 +352,19 @@ def all_rows(snapshot: Snapshot) -> list[DeviceRow]:
 def plugin_rows(snapshot: Snapshot, used: UsedResources) -> list[DeviceRow]:
     """Return a row for each resource of a device plugin, as for devices of drivers."""
     nodes = UsableNodes.of(snapshot)
-    return [_plugin_row(resource, nodes.obstacle(resource.node)) for resource in plugin_resources(snapshot, used)]
+    starts = {f"{pod.metadata.namespace}/{pod.metadata.name}": pod.status.start_time for pod in snapshot.pods}
+    return [
+        _plugin_row(resource, nodes.obstacle(resource.node), starts) for resource in plugin_resources(snapshot, used)
+    ]
 
 
-def _plugin_row(resource: PluginResource, obstacle: str) -> DeviceRow:
+def _plugin_row(resource: PluginResource, obstacle: str, starts: Mapping[str, datetime | None]) -> DeviceRow:
     state = DeviceState.SHARED if resource.used else DeviceState.FREE
     if resource.used >= resource.allocatable:
         state = DeviceState.HELD if resource.used else DeviceState.UNHEALTHY
     if state is DeviceState.FREE and obstacle:
         state = DeviceState.WITHHELD
     unhealthy = f", {resource.unhealthy} unhealthy" if resource.unhealthy else ""
-    pods = tuple(pod.partition("/")[2] for pod in resource.pods)
     return DeviceRow(
         driver=PLUGIN_DRIVER,
         pool=resource.node,
@@ -370,7 +373,7 @@ def _plugin_row(resource: PluginResource, obstacle: str) -> DeviceRow:
         state=state,
         note=f"{resource.used} of {resource.allocatable} in use{unhealthy}{f', {obstacle}' if obstacle else ''}",
         classes=(resource.name,),
-        holders=(Holder("", resource.name, pods),) if pods else (),
+        holders=tuple(Holder("", resource.name, (pod,), starts.get(pod)) for pod in resource.pods),
         attributes={},
         capacity={"devices": str(resource.allocatable)},
         taints=(),

@@ -10,6 +10,9 @@ from typing import Final
 
 from dray.api import classic_claims as classic
 from dray.api.document import Document
+from dray.api.extended_resources import ClassResources
+from dray.api.types.resource_v1 import DeviceClass
+from dray.sim.devices import PLUGIN_DRIVER
 from dray.sim.physical_devices import (
     CounterUse,
     PhysicalDevice,
@@ -44,6 +47,26 @@ class UsageRow:
     def share(self) -> float:
         """The fraction in use, from 0 to 1."""
         return self.used / self.total if self.total else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendedResourceRow:
+    """The devices of a node that serve an extended resource, of one class of a driver or of a device plugin."""
+
+    node: str
+    resource: str
+    # Empty for a device plugin.
+    device_class: str
+    driver: str
+    total: int
+    held: int
+    free: int
+    out: int
+
+    @classmethod
+    def of(cls, node: str, resource: str, device_class: str, driver: str, usage: UsageRow) -> ExtendedResourceRow:
+        """Return the row of counted devices."""
+        return cls(node, resource, device_class, driver, usage.total, usage.held, usage.free, usage.out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +135,26 @@ def by_node(devices: Iterable[PhysicalDevice]) -> list[UsageRow]:
 def by_class(devices: Iterable[PhysicalDevice]) -> list[UsageRow]:
     """Return one row per class, and per resource of device plugins; a device counts in each class that it matches."""
     return _grouped(devices, lambda device: sorted(device.classes))
+
+
+def by_extended_resource(
+    devices: Iterable[PhysicalDevice], classes: Iterable[DeviceClass]
+) -> list[ExtendedResourceRow]:
+    """Return one row for each node, explicit resource name, and class of a driver or device plugin that offers it.
+
+    A device that a driver and a plugin both offer is in the rows of both.
+    """
+    names = ClassResources(classes)
+    groups: dict[tuple[str, str, str, str], list[PhysicalDevice]] = {}
+    for device in devices:
+        for name in device.classes:
+            if device.driver == PLUGIN_DRIVER:
+                groups.setdefault((device.node, name, "", device.driver), []).append(device)
+            else:
+                # The first name is the implicit one, which every class has.
+                for resource in names.resources_of(name)[1:]:
+                    groups.setdefault((device.node, resource, name, device.driver), []).append(device)
+    return [ExtendedResourceRow.of(*key, _usage("", members)) for key, members in sorted(groups.items())]
 
 
 def by_driver(devices: Iterable[PhysicalDevice]) -> list[UsageRow]:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from dray.api.document import Document
+from dray.cli.devices import columns
 from dray.sim import usage
 from dray.sim.devices import DeviceState, device_rows
 from dray.sim.physical_devices import PhysicalDevice, PhysicalState, physical_devices, plugin_rows, used_resources
@@ -120,7 +121,33 @@ def test_devices_of_a_plugin_count_like_others() -> None:
         DeviceState.SHARED,
         "3 of 4 in use, 1 unhealthy",
     )
-    assert shown.holders[0].pods == ("user",)
+    assert [(holder.pods, holder.since) for holder in shown.holders] == [(("team/user",), None)]
+
+
+@pytest.mark.behaviour("XR-48")
+def test_who_offers_an_extended_resource_on_a_node_and_how_much_is_free() -> None:
+    named = device_class("gpu", "true")
+    named["spec"]["extendedResourceName"] = RESOURCE
+    slices = resource_slice("a", GPU, device("gpu-0"), device("gpu-1"), nodeName="a")
+    used = claim("c", f"{GPU}/a/gpu-0", pods=("p",))
+    machine, user, _ = plugin_node()
+    snapshot = Snapshot.of([machine, node("b"), user, named, device_class("other", "true"), slices, used])
+    found = usage.by_extended_resource(physical_devices(snapshot), snapshot.classes)
+    assert [(row.node, row.resource, row.device_class, row.driver, row.total, row.held) for row in found] == [
+        ("a", RESOURCE, "", "device plugin", 5, 3),
+        ("a", RESOURCE, "gpu", GPU, 2, 1),
+    ]
+
+
+def test_the_table_of_devices_tells_who_holds_those_of_a_plugin_and_since_when() -> None:
+    machine, user, done = plugin_node()
+    user["status"] = {"phase": "Running", "startTime": (NOW - timedelta(hours=2)).isoformat().replace("+00:00", "Z")}
+    snapshot = Snapshot.of([machine, user, done])
+    rows = plugin_rows(snapshot, used_resources(snapshot))
+    cells = {column.title: column.text(rows[0]) for column in columns(NOW, rows)}
+    told = {title: cells[title] for title in ("AMOUNT", "CLAIM", "PODS", "ALLOCATED")}
+    assert told == {"AMOUNT": "3 of 4 in use, 1 unhealthy", "CLAIM": "", "PODS": "team/user", "ALLOCATED": "2h"}
+    assert "AMOUNT" not in [column.title for column in columns(NOW, [])]
 
 
 def test_devices_of_a_plugin_count_in_the_namespace_of_the_pod() -> None:
