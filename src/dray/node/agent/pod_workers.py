@@ -332,16 +332,24 @@ class PodWorkers:
 
     @contextmanager
     def _waits_noted(self, worker: PodWorker) -> Iterator[None]:
-        """Record an event if the Pod waits long for something that one of its managers can name."""
-        timer = asyncio.get_running_loop().call_later(LONG_WAIT_SECONDS, self._note_wait, worker)
+        """Record events while the Pod waits long for something that one of its managers can name.
+
+        Each wait is as long as all before together: few events, and the newest says how long it has been.
+        """
+        loop = asyncio.get_running_loop()
+        timer: asyncio.TimerHandle
+
+        def note(seconds: float) -> None:
+            nonlocal timer
+            for text in filter(None, (manager.waits_for(worker.pod) for manager in self._deps.managers)):
+                self._record(worker, RecordEvent(WARNING, LONG_WAIT, text))
+            timer = loop.call_later(seconds, note, 2 * seconds)
+
+        timer = loop.call_later(LONG_WAIT_SECONDS, note, LONG_WAIT_SECONDS)
         try:
             yield
         finally:
             timer.cancel()
-
-    def _note_wait(self, worker: PodWorker) -> None:
-        for text in filter(None, (manager.waits_for(worker.pod) for manager in self._deps.managers)):
-            self._record(worker, RecordEvent(WARNING, LONG_WAIT, text))
 
     def _check_health(self, worker: PodWorker) -> None:
         failure = next(filter(None, (check(worker.pod) for check in self._deps.health_checks)), None)

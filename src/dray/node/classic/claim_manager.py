@@ -30,7 +30,7 @@ from dray.node.classic.claims import (
     possible_entries,
     prepared_device,
 )
-from dray.node.classic.driver_client import ClassicDriverClient, UnknownResourceError
+from dray.node.classic.driver_client import PREPARE, ClassicDriverClient, UnknownResourceError
 from dray.node.dra.claim_info_cache import CallPrepare, ClaimRef, DriverPrepared, DriverUnprepared
 from dray.node.dra.claim_manager import (
     EXPECTED,
@@ -66,6 +66,7 @@ class ClassicClaimManager(ClaimManager[ClassicDriverClient]):
 
     name = "classic claims"
     driver_kind = "resource driver"
+    method = PREPARE
     annotation = "dray.dev/classic-claims"
     # One failing claim must not fail the others.
     batched = False

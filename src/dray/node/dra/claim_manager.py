@@ -71,6 +71,8 @@ class ClaimManager(Generic[ClientT]):
     name: ClassVar[str]
     # How errors name a driver.
     driver_kind: ClassVar[str]
+    # The call that prepares claims.
+    method: ClassVar[str]
     # Whether a driver is called once for all claims of a Pod; otherwise each claim is a call of its own.
     batched: ClassVar[bool] = True
     # The annotation of a container with the claims of its Pod, which the container runtime keeps.
@@ -88,8 +90,8 @@ class ClaimManager(Generic[ClientT]):
         self._save = CoalescedCall(self._write)
         self._encoded: checkpoint.Encoded = {}
         self._wake = asyncio.Event()
-        # The drivers that are preparing claims, by the Pod that waits for them.
-        self._calls_of: dict[UID, set[str]] = {}
+        # Since when drivers are preparing claims, by the Pod that waits for them.
+        self._calls_of: dict[UID, dict[str, float]] = {}
         # Whether a Pod waits for a claim to be unprepared.
         self._is_waited_for = False
         self._driver_listeners: list[Callable[[], None]] = []
@@ -228,9 +230,9 @@ class ClaimManager(Generic[ClientT]):
         return None
 
     def waits_for(self, pod: Pod) -> str:
-        """Return which drivers the Pod waits for."""
-        drivers = self._calls_of.get(uid_of(pod), ())
-        return f"waiting for {self.driver_kind} {', '.join(sorted(drivers))}" if drivers else ""
+        """Return which calls of drivers the Pod waits for, and for how long."""
+        calls, now = self._calls_of.get(uid_of(pod), {}), self._clock.monotonic()
+        return ", ".join(f"{self.method} of {name} is running for {now - calls[name]:.0f} s" for name in sorted(calls))
 
     async def pre_start(self, pod: Pod, container: str) -> None:
         """Do nothing."""
@@ -276,7 +278,9 @@ class ClaimManager(Generic[ClientT]):
             except OldClaimError:
                 self._is_waited_for = True
                 raise
-            self._calls_of[pod_uid] = {action.driver for action in actions if isinstance(action, CallPrepare)}
+            since = self._clock.monotonic()
+            drivers = [action.driver for action in actions if isinstance(action, CallPrepare)]
+            self._calls_of[pod_uid] = dict.fromkeys(drivers, since)
             try:
                 await self._perform(actions)
             finally:

@@ -96,6 +96,7 @@ class DraManager(ClaimManager[DriverClient]):
 
     name = "claims"
     driver_kind = "DRA driver"
+    method = PREPARE
     annotation = "dray.dev/claims"
 
     def __init__(

@@ -240,7 +240,7 @@ class SlowManager:
 
 @pytest.mark.behaviour("DP-53")
 async def test_a_pod_that_waits_for_a_plugin_holds_up_no_other_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dray.node.agent.pod_workers.LONG_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("dray.node.agent.pod_workers.LONG_WAIT_SECONDS", 0.01)
     clock, recorder, tasks = Clock(), Recorder(), ChildTasks("test")
     manager = SlowManager("slow")
     dependencies = Dependencies(
@@ -256,7 +256,9 @@ async def test_a_pod_that_waits_for_a_plugin_holds_up_no_other_and_says_so(monke
     for name, spec in (("slow", asks), ("quick", two), ("late", two)):
         workers.pod_changed(None, pod(spec, metadata={"name": name, "uid": name}))
     slow, quick, late = (workers.pods.workers[name].machine for name in ("slow", "quick", "late"))
-    await until(lambda: quick.containers.by_name["a"].running and "WaitingForDevices" in recorder.reasons)
+    await until(lambda: quick.containers.by_name["a"].running)
+    # Said again while it lasts.
+    await until(lambda: list(recorder.reasons).count("WaitingForDevices") > 1)
     # The Pod that waits has its CPUs already.
     assert late.rejected
     assert slow.stage is Stage.ADMITTING
