@@ -234,7 +234,7 @@ EVENTS: dict[str, Sequence[Row]] = {
             is_extension=True,
         ),
         Row("DevicePluginNotUsed", W, "Node", _AGENT, "a plugin has registered and does not listen", is_extension=True),
-        Row("WaitingForDevices", W, "Pod", _AGENT, "a plugin or driver has not answered for 5 s, and still not", is_extension=True),
+        Row("WaitingForDevices", W, "Pod", _AGENT, "a plugin or driver does not answer for 5 s", is_extension=True),
         Row("UnhealthyDevice", W, "Pod", _AGENT, "a device of the Pod became unhealthy", is_extension=True),
     ),
     "Classic drivers": (
