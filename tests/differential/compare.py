@@ -141,8 +141,16 @@ def _with_fewer_errors(_objects: Sequence[Document], kube: Answer, own: Answer) 
 
 def _with_alternatives(objects: Sequence[Document], kube: Answer, own: Answer) -> bool:
     """Recognize another node for a Pod with a prioritized list, where one alternative scores more than another."""
-    is_moved = bool(kube.node and own.node and kube.node != own.node and not kube.victims and not own.victims)
-    return is_moved and any('"firstAvailable"' in json.dumps(item) for item in objects)
+    return _is_elsewhere(kube, own) and any('"firstAvailable"' in json.dumps(item) for item in objects)
+
+
+def _with_pod_level_resources(objects: Sequence[Document], kube: Answer, own: Answer) -> bool:
+    """Recognize another node for a Pod with resources of its own, besides those of its containers."""
+    return _is_elsewhere(kube, own) and any(item["spec"].get("resources") for item in objects if item["kind"] == "Pod")
+
+
+def _is_elsewhere(kube: Answer, own: Answer) -> bool:
+    return bool(kube.node and own.node and kube.node != own.node and not kube.victims and not own.victims)
 
 
 def _with_admin_access(objects: Sequence[Document], _kube: Answer, _own: Answer) -> bool:
@@ -169,6 +177,7 @@ NAMED: Final = {
         "Kubernetes reports any of them", lambda _, kube, own: _is_error(kube) and _is_error(own)
     ),
     "normalized scores of alternatives": Named("normalized scores (4816)", _with_alternatives),
+    "scores with Pod-level resources": Named("scores a Pod by its Pod-level requests", _with_pod_level_resources),
     "a claim named twice": Named("A Pod that names a claim twice", _with_a_claim_named_twice),
     "admin access": Named("admin access uses no device, counter or capacity", _with_admin_access),
 }

@@ -153,6 +153,39 @@ COUNTERS = [
             [["a driver-a/pool-1/x", "a driver-a/pool-1/y", "b driver-a/pool-1/z"]],
         ),
     ),
+    # Kubernetes 1.37 reserves counters for an administrator, too: https://github.com/kubernetes/kubernetes/issues/140729.
+    row(
+        "SP-70",
+        "an administrator reaches a partition whose counters are used up",
+        Case(
+            [claim(request(admin_access=True))],
+            partitioned(partition("whole", 8)),
+            [["req-0 driver-a/pool-1/whole"]],
+            in_use=[holding("driver-a/pool-1/whole")],
+        ),
+    ),
+    # As in Kubernetes 1.37; https://github.com/kubernetes/kubernetes/issues/141216 is about refusing it.
+    row(
+        "SP-70",
+        "a device in use that consumes a negative amount adds to its set",
+        Case(
+            [claim(request())],
+            partitioned(partition("minus", -8), partition("large", 16)),
+            [["req-0 driver-a/pool-1/large"]],
+            in_use=[holding("driver-a/pool-1/minus")],
+        ),
+    ),
+    # Kubernetes 1.37 finds nothing; https://github.com/kubernetes/kubernetes/pull/141091 proposes this.
+    row(
+        "SP-70",
+        "switched off, such devices are not a part of all",
+        Case(
+            [claim(all_devices())],
+            partitioned(partition("a", 4), device("plain")),
+            [["req-0 driver-a/pool-1/plain"]],
+            gates={"DRAPartitionableDevices": False},
+        ),
+    ),
     row(
         "SP-70",
         "switched off, such devices are not used",
@@ -299,6 +332,12 @@ TAINTS = [
 
 TWO = {"cap": "2"}
 SHARES = [
+    # Kubernetes 1.37 allocates it; https://github.com/kubernetes/kubernetes/pull/140798 is merged since.
+    row(
+        "SP-72",
+        "a device that can no longer be shared is not given away while somebody has a share",
+        Case([claim(request())], [slice_of("x")], in_use=[holding("driver-a/pool-1/x", share_id="share")]),
+    ),
     row(
         "SP-72",
         "two claims share a device",

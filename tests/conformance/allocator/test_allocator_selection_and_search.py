@@ -147,6 +147,15 @@ FITS = [
         ),
     ),
     row("SP-50", "nothing is taken from an incomplete pool", Case([claim(request())], [slice_of("x", size=2)])),
+    # In Kubernetes, the slice that comes first decides: https://github.com/kubernetes/kubernetes/issues/141117.
+    *(
+        row(
+            "SP-50",
+            f"a pool whose slices disagree about their number is incomplete, {first} before {second}",
+            Case([claim(request())], [slice_of("x", name="a", size=first), slice_of("y", name="b", size=second)]),
+        )
+        for first, second in ((1, 2), (2, 1))
+    ),
     row(
         "SP-50",
         "too many slices are no complete pool either",
