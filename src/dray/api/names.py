@@ -269,16 +269,20 @@ def _directory_change(value: str) -> list[str]:
 
 # Rules of `metadata.name` by the key that a strategy uses.
 _IPV4: Final = 4
+_DOTS: Final = 3
+_BYTE: Final = 256
+NO_ADDRESS: Final = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 
 
 def ip_address_name(value: str) -> list[str]:
     """Validate a name that is an IP address in its canonical form."""
     address = parse_address(value)
     if address is None:
-        return [f'ParseAddr("{value}"): unable to parse IP']
-    # An IPv4-mapped address was parsed as the IPv4 address that it stands for.
-    canonical = f"::ffff:{address}" if ":" in value and address.version == _IPV4 else str(address)
-    return [] if value == canonical else ["must be a canonical format IP address"]
+        zeros = all(part.isdecimal() and int(part) < _BYTE for part in value.split(".")) and value.count(".") == _DOTS
+        return ["must not have leading 0s" if zeros else NO_ADDRESS]
+    if ":" in value and address.version == _IPV4:
+        return ["must not be an IPv4-mapped IPv6 address"]
+    return [] if value == str(address) else [f'must be in canonical form ("{address}")']
 
 
 NAME_RULES: Final[Mapping[str, Callable[[str], list[str]]]] = {

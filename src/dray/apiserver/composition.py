@@ -27,6 +27,7 @@ from dray.apiserver.admission.nodes import NodeRestriction, TaintNodesByConditio
 from dray.apiserver.admission.order import PLUGIN_ORDER
 from dray.apiserver.admission.placement import PodTopologyLabels, RuntimeClass
 from dray.apiserver.admission.pod_groups import PodGroupProtection
+from dray.apiserver.admission.pod_resize import PodResizeValidator
 from dray.apiserver.admission.pod_security import PodSecurity
 from dray.apiserver.admission.pod_security_metrics import PodSecurityMetrics
 from dray.apiserver.admission.pods import DefaultTolerationSeconds, ServiceAccount
@@ -305,6 +306,7 @@ def _backend(
         CertificateSigning(lambda attributes: authorizer.authorize(attributes).allowed),
         PodTopologyLabels(objects),
         NodeDeclaredFeatureValidator(objects, config.gates),
+        PodResizeValidator(objects),
         *configured.plugins(objects, authorizer.authorize, config.metrics_registry),
         ResourceQuota(cache, evaluator),
     )

@@ -13,7 +13,8 @@ LABEL = (
     "with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
     "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
 )
-NOT_CANONICAL = "must be a canonical format IP address"
+NOT_CANONICAL = 'must be in canonical form ("2001:db8::1")'
+MAPPED = "must not be an IPv4-mapped IPv6 address"
 SUBDOMAIN = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start "
     "and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
@@ -78,12 +79,12 @@ ROWS = {
     "relaxed env, empty": (names.relaxed_env_var_name, "", ["environment variable name must be non-empty"]),
     "address": (names.ip_address_name, "192.0.2.1", []),
     "address, IPv6": (names.ip_address_name, "2001:db8::1", []),
-    "address, mapped": (names.ip_address_name, "::ffff:192.0.2.1", []),
+    "address, mapped": (names.ip_address_name, "::ffff:192.0.2.1", [MAPPED]),
     "address, upper case": (names.ip_address_name, "2001:DB8::1", [NOT_CANONICAL]),
     "address, long form": (names.ip_address_name, "2001:db8:0::1", [NOT_CANONICAL]),
-    "address, mapped in hexadecimal": (names.ip_address_name, "::ffff:c000:201", [NOT_CANONICAL]),
-    "address, leading zero": (names.ip_address_name, "192.0.2.01", ['ParseAddr("192.0.2.01"): unable to parse IP']),
-    "address, none": (names.ip_address_name, "a.b", ['ParseAddr("a.b"): unable to parse IP']),
+    "address, mapped in hexadecimal": (names.ip_address_name, "::ffff:c000:201", [MAPPED]),
+    "address, leading zero": (names.ip_address_name, "192.0.2.01", ["must not have leading 0s"]),
+    "address, none": (names.ip_address_name, "a.b", [names.NO_ADDRESS]),
     "underscored": (names.underscored_subdomain, "_tcp.a_b.example.com", []),
     "underscored, too long": (names.underscored_subdomain, "a" * 254, ["must be no more than 253 characters"]),
     "segment": (names.path_segment_name, "system:node", []),

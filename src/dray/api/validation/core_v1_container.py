@@ -16,7 +16,7 @@ from dray.api.field_errors import (
     not_supported,
     required,
 )
-from dray.api.names import dns1123_label, port_name
+from dray.api.names import NO_ADDRESS, dns1123_label, port_name
 from dray.api.validation.core_v1_environment import validate_env, validate_env_from
 from dray.api.validation.core_v1_resources import validate_resource_requirements
 from dray.api.validation.core_v1_volume import validate_descending, validate_no_backsteps
@@ -114,7 +114,7 @@ def _validate_port(port: Document, path: Path) -> FieldErrors:
 def validate_ip(text: str, path: Path) -> FieldErrors:
     """Validate an IPv4 or IPv6 address."""
     if parse_address(text) is None:
-        return [invalid(path, text, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")]
+        return [invalid(path, text, NO_ADDRESS)]
     return []
 
 

@@ -22,6 +22,7 @@ PLUGIN_ORDER: Final = (
     "CertificateSigning",
     "PodTopologyLabels",
     "NodeDeclaredFeatureValidator",
+    "PodResizeValidator",
     "MutatingAdmissionWebhook",
     "ValidatingAdmissionPolicy",
     "ValidatingAdmissionWebhook",

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
+from dray.api.errors import BadRequestError
 from dray.api.limits import DEPTH_EXCEEDED, is_too_deep
 from dray.api.parse import GO_EXPONENT_MIN, ParseError, check_values, parse_float, parse_integer, without_surrogates
 
-_QUOTED: Final = {"'": "'\\''", '"': "'\"'"}
-
 
 class GoJSONError(ValueError):
-    """Text that is not JSON; the message is that of Go's decoder."""
+    """JSON that cannot be read; the message is that of Go's decoder."""
 
 
 def loads(body: bytes) -> Any:
-    """Decode JSON, with Go's error messages and within the depth of any document."""
+    """Decode JSON within the depth of any document; raises 400 for text that is not JSON."""
     try:
         check_values(body)
         value = orjson.loads(body)
@@ -36,8 +35,8 @@ def _loads_slowly(body: bytes) -> Any:
     try:
         value = json.loads(text, parse_int=parse_integer, parse_float=parse_float, parse_constant=_reject_constant)
         return value if is_too_deep(value) else without_surrogates(value)
-    except json.JSONDecodeError as error:
-        raise GoJSONError(_syntax_error(text, error)) from None
+    except json.JSONDecodeError:
+        raise BadRequestError("invalid JSON patch") from None
     except ParseError as error:
         raise GoJSONError(str(error)) from None
     except RecursionError:
@@ -46,48 +45,6 @@ def _loads_slowly(body: bytes) -> Any:
 
 def _reject_constant(name: str) -> Any:
     raise ParseError(f"invalid character '{name.lstrip('-')[0]}' looking for beginning of value")
-
-
-def _syntax_error(text: str, error: json.JSONDecodeError) -> str:
-    position = error.pos
-    if error.msg.startswith(("Unterminated string", "Invalid \\")) and '"' not in text[position + 1 :]:
-        return "unexpected end of JSON input"
-    if error.msg.startswith("Extra data"):
-        return f"invalid character {_character(text, position)} after top-level value"
-    while position < len(text) and text[position] in " \t\r\n":
-        position += 1
-    if position >= len(text):
-        return "unexpected end of JSON input"
-    where = {
-        "Expecting property name enclosed in double quotes": "looking for beginning of object key string",
-        "Illegal trailing comma before end of object": "looking for beginning of object key string",
-        "Expecting ':' delimiter": "after object key",
-        "Invalid control character at": "in string literal",
-    }.get(error.msg)
-    if error.msg == "Expecting ',' delimiter":
-        where = "after object key:value pair" if _in_object(text[:position]) else "after array element"
-    return f"invalid character {_character(text, position)} {where or 'looking for beginning of value'}"
-
-
-def _character(text: str, position: int) -> str:
-    character = text[position]
-    return _QUOTED.get(character) or (f"'{character}'" if character.isprintable() else repr(character))
-
-
-def _in_object(text: str) -> bool:
-    stack: list[str] = []
-    quoted = escaped = False
-    for character in text:
-        if quoted:
-            quoted = escaped or character != '"'
-            escaped = character == "\\" and not escaped
-        elif character == '"':
-            quoted = True
-        elif character in "{[":
-            stack.append(character)
-        elif character in "}]":
-            stack.pop()
-    return bool(stack) and stack[-1] == "{"
 
 
 def json_kind(value: Any) -> str:

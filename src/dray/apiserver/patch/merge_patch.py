@@ -17,7 +17,7 @@ def decode(body: bytes) -> Document:
     except GoJSONError as error:
         raise BadRequestError(f"error decoding patch: {error}") from None
     if patch is None:
-        return {}
+        raise BadRequestError("Invalid JSON Patch")
     if not isinstance(patch, dict):
         kind = json_kind(patch)
         raise BadRequestError(

@@ -127,15 +127,6 @@ MALFORMED = {
         b'[{"op":1}]',
         "json: cannot unmarshal number into Go struct field jsonPatchOp.op of type string",
     ),
-    "cut off": (b"[", "unexpected end of JSON input"),
-    "no value": (b"[}", "invalid character '}' looking for beginning of value"),
-    "a word": (b"foo", "invalid character 'f' looking for beginning of value"),
-    "no comma": (b"[1 2]", "invalid character '2' after array element"),
-    "no comma in an object": (b'[{"op":"add" "path":1}]', "invalid character '\"' after object key:value pair"),
-    "no colon": (b'[{"op" "add"}]', "invalid character '\"' after object key"),
-    "no key": (b"[{1:2}]", "invalid character '1' looking for beginning of object key string"),
-    "more behind": (b"[] x", "invalid character 'x' after top-level value"),
-    "an open string": (b'["a', "unexpected end of JSON input"),
 }
 
 
@@ -144,6 +135,13 @@ def test_rejects_malformed_patches(body: bytes, message: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         json_patch.decode(body)
     assert caught.value.message == f"error decoding patch: {message}"
+
+
+@pytest.mark.parametrize("body", [b"", b"[", b"[}", b"foo", b"[1 2]", b"[{1:2}]", b"[] x", b'["a', b'[{"op" "add"}]'])
+def test_rejects_text_that_is_not_json(body: bytes) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        json_patch.decode(body)
+    assert caught.value.message == "invalid JSON patch"
 
 
 def test_rejects_too_many_operations() -> None:

@@ -340,7 +340,7 @@ def test_a_list_that_merges_needs_a_key() -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b"{", "unexpected end of JSON input"),
+        (b"{", "invalid JSON patch"),
         (b"[]", "json: cannot unmarshal array into Go value of type map[string]interface {}"),
     ],
 )
