@@ -6,8 +6,8 @@ An explanation is far more expensive than a search, and is computed on demand on
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from dray.allocator.bits import indices
@@ -50,6 +50,9 @@ if TYPE_CHECKING:
 
 # Search steps spent on an explanation.
 _STEPS_MAX: Final = 10_000
+# The name of a claim that exists in memory alone: its devices are in use, and nobody knows which ones they are. What it
+# lacks is told of the requests that were met before it.
+HELD_BACK: Final = "<held by a device plugin>"
 _NOT_ALL: Final = "each request can be met, but not all of them together"
 
 
@@ -139,7 +142,7 @@ class Explainer:
             return self._explanation(explained, [*deepest.found.values()], str(error))
         except AllocatorError as error:
             return self._explanation(explained, [], str(error))
-        culprits = [*deepest.found.values()]
+        culprits = [*_of_claims(deepest.found.values(), explained)]
         replaced = {(item.claim, item.request): item for item in culprits}
         explained = [replaced.get((item.claim, item.request), item) for item in explained]
         return self._explanation(explained, culprits)
@@ -147,7 +150,7 @@ class Explainer:
     def _explanation(
         self, explained: Sequence[RequestExplanation], culprits: Sequence[RequestExplanation], error: str | None = None
     ) -> Explanation:
-        several = len(self._plan.claims) > 1
+        several = len([claim for claim in self._plan.claims if claim.label != HELD_BACK]) > 1
         lines = [f"claim {item.claim}, {item.summary}" if several else item.summary for item in culprits]
         if error is not None:
             lines.append(error)
@@ -156,7 +159,8 @@ class Explainer:
             f"request {name} skipped: device class {sub.device_class_name} does not exist"
             for name, sub in self._plan.skipped()
         ]
-        return Explanation(self._view.name, fits=False, requests=tuple(explained), summary="; ".join(lines))
+        requests = tuple(item for item in explained if item.claim != HELD_BACK)
+        return Explanation(self._view.name, fits=False, requests=requests, summary="; ".join(lines))
 
     # --- A request alone. ---
 
@@ -338,6 +342,24 @@ def _verdict_reason(alternative: Alternative, device: PoolDevice) -> DeviceReaso
     if isinstance(verdict, SelectorFailure):
         return SelectorFailed(device.key, class_name, verdict.index, verdict.text)
     return SelectorFalse(device.key, class_name, verdict.index, verdict.expression)
+
+
+def _of_claims(
+    culprits: Iterable[RequestExplanation], explained: Sequence[RequestExplanation]
+) -> Iterator[RequestExplanation]:
+    """Yield the culprits; instead of devices that are held back, the requests that lack them."""
+    kept = sum(item.needed for item in explained if item.claim == HELD_BACK)
+    lacking = [item for item in explained if item.claim != HELD_BACK and item.usable < item.needed + kept]
+    for item in culprits:
+        if item.claim != HELD_BACK:
+            yield item
+            continue
+        for short in lacking:
+            note = (
+                f"{short.usable} usable, of which {kept} {'is' if kept == 1 else 'are'} kept for Pods that have "
+                f"{'it' if kept == 1 else 'them'} through a device plugin, but {short.needed} needed"
+            )
+            yield replace(short, note=note)
 
 
 def _never() -> bool:

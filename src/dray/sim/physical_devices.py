@@ -315,10 +315,12 @@ def plugin_resources_of(node: Node, used: Mapping[str, Mapping[str, int]]) -> li
         if "/" not in resource or resource.startswith(_NO_DEVICES) or not (text.isdigit() and capacity.isdigit()):
             continue
         pods = used.get(resource, {})
-        unhealthy = max(int(capacity) - int(text), 0)
+        amount = sum(pods.values())
+        # Without its plugin, no device is healthy, and those that Pods have are in use all the same.
+        unhealthy = max(int(capacity) - max(int(text), amount), 0)
         if int(capacity):
             name = node.metadata.name or ""
-            found.append(PluginResource(name, resource, int(text), unhealthy, sum(pods.values()), tuple(pods)))
+            found.append(PluginResource(name, resource, int(text), unhealthy, amount, tuple(pods)))
     return found
 
 
@@ -365,13 +367,14 @@ def _plugin_row(resource: PluginResource, obstacle: str, starts: Mapping[str, da
     if state is DeviceState.FREE and obstacle:
         state = DeviceState.WITHHELD
     unhealthy = f", {resource.unhealthy} unhealthy" if resource.unhealthy else ""
+    total = max(resource.allocatable, resource.used)
     return DeviceRow(
         driver=PLUGIN_DRIVER,
         pool=resource.node,
         name=resource.name,
         node=resource.node,
         state=state,
-        note=f"{resource.used} of {resource.allocatable} in use{unhealthy}{f', {obstacle}' if obstacle else ''}",
+        note=f"{resource.used} of {total} in use{unhealthy}{f', {obstacle}' if obstacle else ''}",
         classes=(resource.name,),
         holders=tuple(Holder("", resource.name, (pod,), starts.get(pod)) for pod in resource.pods),
         attributes={},

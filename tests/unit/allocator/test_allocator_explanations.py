@@ -6,6 +6,7 @@ import pytest
 
 from dray.allocator import Reason
 from dray.api.types import resource_v1 as r
+from dray.scheduler.plugins.dynamic_resources.extended_resources import held_back
 from tests.conformance.allocator.builders import (
     all_devices,
     claim,
@@ -65,6 +66,14 @@ SUMMARIES = {
     "too few": (
         Case([claim(request("gpu", count=3))], [slice_of(*devices(2))]),
         'request "gpu": 2 devices: 2 usable but 3 needed',
+    ),
+    "kept for a device plugin's Pods": (
+        Case([claim(request("gpu", count=2)), *held_back({"class-a": 1})], [slice_of(*devices(2))]),
+        'request "gpu": 2 usable, of which 1 is kept for Pods that have it through a device plugin, but 2 needed',
+    ),
+    "all are kept for a device plugin's Pods": (
+        Case([claim(request("gpu")), *held_back({"class-a": 2})], [slice_of(*devices(2))]),
+        'request "gpu": 2 usable, of which 2 are kept for Pods that have them through a device plugin, but 1 needed',
     ),
     "request selector": (
         Case([claim(request("gpu", "class-a", 1, SPECIAL))], [slice_of(device("x", {"special": False}))]),

@@ -150,6 +150,16 @@ def test_the_table_of_devices_tells_who_holds_those_of_a_plugin_and_since_when()
     assert "AMOUNT" not in [column.title for column in columns(NOW, [])]
 
 
+def test_devices_of_a_plugin_that_is_gone_count_once() -> None:
+    machine, user, done = plugin_node()
+    machine["status"]["allocatable"][RESOURCE] = "0"
+    snapshot = Snapshot.of([machine, user, done])
+    (row,) = usage.by_class(physical_devices(snapshot))
+    assert (row.total, row.held, row.free, row.out) == (5, 3, 0, 2)
+    (shown,) = plugin_rows(snapshot, used_resources(snapshot))
+    assert (shown.state, shown.note) == (DeviceState.HELD, "3 of 3 in use, 2 unhealthy")
+
+
 def test_devices_of_a_plugin_count_in_the_namespace_of_the_pod() -> None:
     machine, user, done = plugin_node()
     user["status"] = {"phase": "Running", "startTime": (NOW - timedelta(hours=2)).isoformat().replace("+00:00", "Z")}

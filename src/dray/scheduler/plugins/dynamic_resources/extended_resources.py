@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from dray.allocator.explain import HELD_BACK
 from dray.allocator.plan import DEVICES_MAX
 from dray.api.extended_resources import is_dra_extended_resource_name
 from dray.api.pod_claims import EXTENDED_RESOURCE_ANNOTATION, FINALIZER, is_owned_by_pod
@@ -254,6 +255,6 @@ def held_back(counts: Mapping[str, int]) -> tuple[ResourceClaim, ...]:
                 device_class_name=device_class, allocation_mode=EXACT_COUNT, count=part, tolerations=(_ANY_TAINT,)
             )
             spec = ResourceClaimSpec(devices=DeviceClaim(requests=(DeviceRequest(name="held", exactly=exactly),)))
-            metadata = ObjectMeta(name="<held by a device plugin>", uid=f"held {device_class} {start}")
+            metadata = ObjectMeta(name=HELD_BACK, uid=f"held {device_class} {start}")
             claims.append(ResourceClaim(metadata=metadata, spec=spec))
     return tuple(claims)
