@@ -419,15 +419,19 @@ BAD: dict[str, tuple[Document, str]] = {
         {"auditAnnotations": [{"key": "a", "valueExpression": "1"}]},
         "must evaluate to one of [string null_type]",
     ),
-    "line breaks": (
-        {"validations": [{"expression": "true &&\n true"}]},
-        "message must be specified if expression contains line breaks",
-    ),
+    "an empty message": ({"validations": [{"expression": "true", "message": " "}]}, "must be non-empty if specified"),
+    "line breaks": ({"validations": [{"expression": "true", "message": "a\rb"}]}, "must not contain line breaks"),
     "no authorizer in messages": (
         {"validations": [{"expression": "true", "messageExpression": "authorizer.path('x').check('y').reason()"}]},
         "undeclared reference to 'authorizer'",
     ),
 }
+
+
+@pytest.mark.behaviour("VP-02")
+async def test_expressions_may_have_several_lines(api: Local) -> None:
+    lines: list[Document] = [{"expression": "true &&\n true"}, {"expression": "true", "message": "a message\n"}]
+    await api.request("create", POLICIES, policy(validations=lines))
 
 
 @pytest.mark.behaviour("VP-02")

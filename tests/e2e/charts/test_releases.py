@@ -150,12 +150,13 @@ def write_chart(folder: Path, documents: Sequence[Document], version: str) -> Pa
     return folder
 
 
-def helm(server: Server, *arguments: str) -> None:
+def helm(server: Server, *arguments: str) -> str:
     command = (HELM, *arguments)
     done = subprocess.run(
         command, env=server.environment, capture_output=True, text=True, check=False, timeout=HELM_SECONDS_MAX
     )
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout
 
 
 def definitions(caller: Caller) -> set[str]:
@@ -217,6 +218,9 @@ def test_helm_installs_upgrades_and_uninstalls_the_same_chart(server: Server, ca
         check_rolled_out(caller, namespace, 1)
         helm(server, "upgrade", "shapes", str(second), *own, "--force-conflicts")
         check_rolled_out(caller, namespace, 2)
+        helm(server, "rollback", "shapes", "1", *own, "--force-conflicts")
+        check_rolled_out(caller, namespace, 2)
+        assert "revisionHistoryLimit" in deployment(caller, namespace)["spec"]
         helm(server, "uninstall", "shapes", *own)
         delete_definitions(caller, {"things.shapes.example.com"})
     assert objects(caller) == before
@@ -238,10 +242,63 @@ def test_a_chart_of_others_comes_and_goes(server: Server, caller: Caller, name: 
                     "apply", "--server-side", "--force-conflicts", "-f", str(file)
                 )
         helm(server, "upgrade", "release", str(chart), *own, *VALUES.get(name, ()))
+        helm(server, "rollback", "release", "1", *own)
         helm(server, "uninstall", "release", f"--namespace={namespace}", "--timeout=120s")
         delete_definitions(caller, definitions(caller) - defined)
     left = {item for item in objects(caller) - before if not _is_kept(caller, item)}
     assert left == set()
+
+
+@needs_helm
+@pytest.mark.parametrize("name", NAMES)
+def test_a_chart_of_others_is_rendered_and_applied_by_kubectl(
+    server: Server, caller: Caller, name: str, tmp_path: Path
+) -> None:
+    """By kubectl apply of both kinds, diff, replace and prune."""
+    assert CHARTS is not None
+    before, defined = objects(caller), definitions(caller)
+    with own_namespace(server, f"kubectl-{name}") as namespace:
+        # Some charts have objects in several namespaces, and some name none.
+        kubectl = Kubectl(server.environment, namespace="")
+        own = (f"--namespace={namespace}", "--no-hooks", "--kube-version=1.37.0", *VALUES.get(name, ()))
+        rendered = helm(server, "template", "release", str(CHARTS / name), "--include-crds", *own)
+        documents = [each for each in yaml.safe_load_all(rendered) if each and each["kind"] != "Namespace"]
+        for document in documents:
+            document["metadata"].setdefault("labels", {})["pruned-by"] = name
+            document["metadata"]["labels"] = document["metadata"]["labels"] or {}
+        crds, others = (
+            [each for each in documents if (each["kind"] == DEFINITION) == wanted] for wanted in (True, False)
+        )
+        file, fewer = tmp_path / "all.yaml", tmp_path / "fewer.yaml"
+        if crds:
+            # Too large for the annotation of a client-side apply.
+            file.write_text(yaml.safe_dump_all(crds))
+            kubectl("apply", "--server-side", "--force-conflicts", "-f", str(file))
+            kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", str(file))
+        file.write_text(yaml.safe_dump_all(others))
+        kubectl("apply", "--server-side", "--force-conflicts", "-f", str(file))
+        kubectl("diff", "--server-side", "--force-conflicts", "-f", str(file))
+        kubectl("apply", "-f", str(file))
+        kubectl("diff", "-f", str(file))
+        written = resource_versions(caller, namespace)
+        kubectl("apply", "-f", str(file))
+        assert resource_versions(caller, namespace) == written
+        kubectl("replace", "--save-config", "-f", str(file))
+        pruned = next((each for each in others if each["kind"] in ("ConfigMap", "Secret", "Service")), None)
+        if pruned is not None:
+            fewer.write_text(yaml.safe_dump_all([each for each in others if each is not pruned]))
+            kubectl("apply", "--prune", "-l", f"pruned-by={name}", "-f", str(fewer))
+            assert caller.get(Release(caller, "default").path(pruned)).status == 404
+        kubectl("delete", "--ignore-not-found", "--timeout=60s", "-f", str(file))
+        delete_definitions(caller, definitions(caller) - defined)
+    assert {item for item in objects(caller) - before if not _is_kept(caller, item)} == set()
+
+
+def resource_versions(caller: Caller, namespace: str) -> dict[str, str]:
+    """Those of what nobody but its author writes."""
+    kinds = ("serviceaccounts", "configmaps", "services")
+    items = [item for kind in kinds for item in caller.get(f"/api/v1/namespaces/{namespace}/{kind}").json()["items"]]
+    return {item["metadata"]["uid"]: item["metadata"]["resourceVersion"] for item in items}
 
 
 def _is_kept(caller: Caller, item: str) -> bool:

@@ -175,10 +175,9 @@ def _validate_validation(validation: Document, path: Path) -> FieldErrors:
         errors.append(required(path.child("expression"), "expression is not specified"))
     message = validation.get("message") or ""
     if message and not message.strip():
-        text = "message must be non-empty if specified"
-        errors.append(invalid(path.child("message"), message, text))
-    elif "\n" in message:
-        errors.append(invalid(path.child("message"), message, "message must not contain line breaks"))
+        errors.append(invalid(path.child("message"), message, "must be non-empty if specified"))
+    elif {"\n", "\r"} & set(message.strip()):
+        errors.append(invalid(path.child("message"), message, "must not contain line breaks"))
     return errors + _validate_choice(validation.get("reason"), _REASONS, path.child("reason"))
 
 

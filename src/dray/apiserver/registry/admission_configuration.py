@@ -79,11 +79,7 @@ def _variable_errors(variable: Document, path: Path, names: set[str], environmen
 
 
 def _validation_errors(validation: Document, path: Path, environment: Environment) -> FieldErrors:
-    text = validation.get("expression") or ""
-    errors = _compile(text, path.child("expression"), environment, Kind.BOOL)
-    if "\n" in text.strip() and not validation.get("message") and not validation.get("messageExpression"):
-        problem = "message must be specified if expression contains line breaks"
-        errors.append(required(path.child("message"), problem))
+    errors = _compile(validation.get("expression") or "", path.child("expression"), environment, Kind.BOOL)
     message = validation.get("messageExpression")
     if message:
         errors += _compile(message, path.child("messageExpression"), environment, Kind.STRING, authorizer=False)
