@@ -116,7 +116,12 @@ TARGETS: Final = {
         60,
     ),
     "admission": Target(
-        ("apiserver/admission",), ("tests/unit/apiserver/admission",), ("tests/conformance/apiserver",), 60
+        ("apiserver/admission",),
+        ("tests/unit/apiserver/admission",),
+        ("tests/security/test_pod_security.py", *(f"tests/conformance/apiserver/test_{each}.py" for each in (
+            "admission_policies", "admission_webhooks", "pod_admission", "quota_races", "certificates_and_policies"
+        ))),
+        60,
     ),
     "node_dra": Target(("node/dra",), ("tests/unit/node/dra",), ("tests/e2e/driver", "tests/e2e/dra"), 60),
     "node_devices": Target(("node/devices",), ("tests/unit/node/devices",), ("tests/e2e/node",), 60),
