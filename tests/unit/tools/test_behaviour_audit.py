@@ -49,4 +49,5 @@ def test_everything_cited_exists(proposal: str) -> None:
 @pytest.mark.parametrize("proposal", PROPOSALS)
 def test_no_behaviour_of_the_proposal_is_left_out(proposal: str) -> None:
     (behaviours,) = CATALOGUE.glob(f"{proposal}-*.md")
-    assert not set(catalogue_ids(behaviours)) - set(_ID.findall(PROPOSALS[proposal]))
+    missing = set(catalogue_ids(behaviours)) - set(_ID.findall(PROPOSALS[proposal]))
+    assert not missing
