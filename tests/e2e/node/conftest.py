@@ -14,7 +14,7 @@ import pytest
 from dray.api.document import GroupVersion
 from dray.api.errors import AlreadyExistsError
 from dray.client.interface import unstructured
-from tests.containerd import Containerd, running_containerd
+from tests.containerd import Containerd, needs_containerd, running_containerd
 from tests.e2e.kubectl.tool import Kubectl
 from tests.e2e.node.harness import Agent, Cluster, busybox_root, client_of
 from tests.mounts import unmount_below
@@ -40,8 +40,18 @@ def containerd(images: Path) -> Iterator[Containerd]:
 
 @pytest.fixture(scope="module")
 def runtime() -> str:
-    """What the agent runs containers with; a module may say otherwise."""
+    """What the agent runs containers with, unless the module has `RUNTIMES`."""
     return "process"
+
+
+# For `RUNTIMES` of a module whose tests run with each.
+BOTH = ("process", pytest.param("cri", marks=needs_containerd))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    runtimes = getattr(metafunc.module, "RUNTIMES", ())
+    if "runtime" in metafunc.fixturenames and runtimes:
+        metafunc.parametrize("runtime", runtimes, scope="module")
 
 
 @pytest.fixture(scope="module")

@@ -15,24 +15,19 @@ import yaml
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import AlreadyExistsError
 from dray.client.interface import unstructured
-from tests.containerd import needs_containerd
 from tests.e2e.kubectl.tool import Kubectl
+from tests.e2e.node.conftest import BOTH
 from tests.e2e.node.harness import PODS, Agent, Cluster, shell
 from tests.fork_server import ForkedPopen
 from tests.servers import Server
 
+RUNTIMES = BOTH
 EXAMPLE = Path(__file__).parents[3] / "examples" / "env-driver"
 RESOURCE = GroupVersion("resource.k8s.io", "v1")
 CLASSES = unstructured(RESOURCE, "deviceclasses", "DeviceClass", namespaced=False)
 CLAIMS = unstructured(RESOURCE, "resourceclaims", "ResourceClaim")
 SLICES = unstructured(RESOURCE, "resourceslices", "ResourceSlice", namespaced=False)
 START_SECONDS_MAX = 120.0
-
-
-@pytest.fixture(scope="module", params=["process", pytest.param("cri", marks=needs_containerd)])
-def runtime(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
 
 
 @contextlib.contextmanager

@@ -39,14 +39,10 @@ from tests.e2e.node.harness import (
 from tests.e2e.node.test_streams import KubectlProcess, fetch, forwarded, listening, reads, terminal
 from tests.servers import Server
 
+RUNTIMES = ("cri",)
 pytestmark = needs_containerd
 CONFIG_MAPS = unstructured(GroupVersion("", "v1"), "configmaps", "ConfigMap")
 SECRETS = unstructured(GroupVersion("", "v1"), "secrets", "Secret")
-
-
-@pytest.fixture(scope="module")
-def runtime() -> str:
-    return "cri"
 
 
 @pytest.fixture(scope="module")

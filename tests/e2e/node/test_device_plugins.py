@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dray.client.interface import Patch, PatchType, WriteOptions
-from tests.containerd import needs_containerd
+from tests.e2e.node.conftest import BOTH
 from tests.e2e.node.devices import FOO, amounts, held, plugin, until, until_amounts, with_foo
 from tests.e2e.node.harness import (
     NODES,
@@ -27,13 +27,8 @@ from tests.e2e.node.harness import (
     terminated,
 )
 
+RUNTIMES = BOTH
 STAYS = 'trap "exit 0" TERM; while true; do sleep 0.05; done'
-
-
-@pytest.fixture(scope="module", params=["process", pytest.param("cri", marks=needs_containerd)])
-def runtime(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
 
 
 async def restart(agent: Agent, *flags: str) -> None:

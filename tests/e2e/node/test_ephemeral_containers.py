@@ -6,17 +6,13 @@ import pytest
 
 from dray.api.document import Document
 from dray.client.interface import Patch, PatchType, WriteOptions
-from tests.containerd import needs_containerd
 from tests.e2e.kubectl.tool import Kubectl, needs_kubectl
+from tests.e2e.node.conftest import BOTH
 from tests.e2e.node.harness import PODS, Agent, Cluster, is_running, shell
 from tests.e2e.node.test_streams import KubectlProcess, reads
 from tests.servers import Server
 
-
-@pytest.fixture(scope="module", params=["process", pytest.param("cri", marks=needs_containerd)])
-def runtime(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
+RUNTIMES = BOTH
 
 
 def ephemeral(pod: Document, name: str = "d") -> Document:

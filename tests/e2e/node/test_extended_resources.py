@@ -10,12 +10,13 @@ import pytest
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import AlreadyExistsError
 from dray.client.interface import Patch, PatchType, WriteOptions, unstructured
-from tests.containerd import needs_containerd
 from tests.e2e.kubectl.tool import Kubectl
+from tests.e2e.node.conftest import BOTH
 from tests.e2e.node.devices import FOO, driver, held, plugin, resources_of, until, until_amounts
 from tests.e2e.node.harness import PODS, Agent, Cluster, is_running, shell
 from tests.servers import Server
 
+RUNTIMES = BOTH
 RESOURCE = GroupVersion("resource.k8s.io", "v1")
 CLASSES = unstructured(RESOURCE, "deviceclasses", "DeviceClass", namespaced=False)
 CLAIMS = unstructured(RESOURCE, "resourceclaims", "ResourceClaim")
@@ -23,12 +24,6 @@ STATUS = WriteOptions(subresource="status")
 GPU = "example.com/gpu"
 DRIVER = "env.example.com"
 STAYS = 'echo ${DEVICE:-none} ${FOO:-none}; trap "exit 0" TERM; while true; do sleep 0.05; done'
-
-
-@pytest.fixture(scope="module", params=["process", pytest.param("cri", marks=needs_containerd)])
-def runtime(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
 
 
 def asking(name: str, *resources: str) -> Document:

@@ -14,24 +14,20 @@ import yaml
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import AlreadyExistsError
 from dray.client.interface import unstructured
-from tests.containerd import Containerd, needs_containerd
+from tests.containerd import Containerd
 from tests.e2e.kubectl.tool import Kubectl
+from tests.e2e.node.conftest import BOTH
 from tests.e2e.node.devices import EXAMPLES, driver, resources_of, until
 from tests.e2e.node.harness import PODS, Agent, Cluster, container_status, is_running, shell
 from tests.servers import Server
 
+RUNTIMES = BOTH
 RESOURCE = GroupVersion("resource.k8s.io", "v1")
 CLASSES = unstructured(RESOURCE, "deviceclasses", "DeviceClass", namespaced=False)
 TEMPLATES = unstructured(RESOURCE, "resourceclaimtemplates", "ResourceClaimTemplate")
 STAYS = 'trap "exit 0" TERM; while true; do sleep 0.05; done'
 USES = {"resources": {"claims": [{"name": "gpu"}]}}
 LOOK = "env | grep ^GPU_ || echo nothing; ls /dev | grep ^gpu || echo no node"
-
-
-@pytest.fixture(scope="module", params=["process", pytest.param("cri", marks=needs_containerd)])
-def runtime(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
 
 
 async def objects(cluster: Cluster, **exactly: object) -> Document:

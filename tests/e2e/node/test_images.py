@@ -24,16 +24,12 @@ from tests.e2e.node.harness import (
     shell,
 )
 
+RUNTIMES = ("cri",)
 pytestmark = [
     needs_containerd,
     needs_docker_registry,
 ]
 SECRETS = unstructured(GroupVersion("", "v1"), "secrets", "Secret")
-
-
-@pytest.fixture(scope="module")
-def runtime() -> str:
-    return "cri"
 
 
 @pytest.fixture(scope="module")

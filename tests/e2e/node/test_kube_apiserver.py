@@ -10,13 +10,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.containerd import needs_containerd
 from tests.e2e.kubectl.tool import Kubectl
 from tests.e2e.node import test_streams as streams
+from tests.e2e.node.conftest import BOTH
 from tests.e2e.node.harness import Cluster, is_running, shell
 from tests.kube_apiserver import needs_kube_apiserver, running_kube_apiserver
 from tests.servers import Server
 
+RUNTIMES = BOTH
 pytestmark = needs_kube_apiserver
 
 protocol = streams.protocol
@@ -36,12 +37,6 @@ test_refusals = streams.test_refusals
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with running_kube_apiserver(tmp_path_factory.mktemp("server")) as running:
         yield running
-
-
-@pytest.fixture(scope="module", params=["process", pytest.param("cri", marks=needs_containerd)])
-def runtime(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
 
 
 @pytest.fixture(scope="module")

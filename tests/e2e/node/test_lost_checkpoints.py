@@ -13,20 +13,15 @@ from dray.client.interface import ListOptions
 from dray.rpc.pb.deviceplugin.v1beta1 import api_pb2 as pb
 from dray.rpc.pb.deviceplugin.v1beta1.api_pb2_grpc import RegistrationStub, add_DevicePluginServicer_to_server
 from dray.rpc.sockets import connect
-from tests.containerd import needs_containerd
+from tests.e2e.node.conftest import BOTH
 from tests.e2e.node.devices import FOO, held, until, until_amounts, with_foo
 from tests.e2e.node.harness import EVENTS, Agent, Cluster, container_status, is_running
 from tests.e2e.node_devices.harness import raw_server
 from tests.e2e.node_devices.servicer import Speaking
 from tests.e2e.node_devices.test_lost_checkpoint import lose
 
+RUNTIMES = BOTH
 STAYS = 'trap "exit 0" TERM; while true; do sleep 0.05; done'
-
-
-@pytest.fixture(scope="module", params=["process", pytest.param("cri", marks=needs_containerd)])
-def runtime(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
 
 
 @asynccontextmanager

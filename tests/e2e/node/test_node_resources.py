@@ -15,6 +15,7 @@ from tests.containerd import needs_containerd
 from tests.e2e.node.harness import PODS, Cluster, is_running, shell
 from tests.servers import Server, running_server
 
+RUNTIMES = ("cri",)
 pytestmark = needs_containerd
 
 GATES = "DRANodeAllocatableResources=true,DRAOptionalNodeOperations=true,DRAListTypeAttributes=true"
@@ -26,11 +27,6 @@ CLAIMS = unstructured(RESOURCE_CLAIMS.group_version, "resourceclaims", "Resource
 
 FABRIC = Path(__file__).parents[3] / "examples" / "fabric-devices"
 BY_KIND = {"DeviceClass": CLASSES, "ResourceSlice": SLICES, "ResourceClaim": CLAIMS, "Pod": PODS}
-
-
-@pytest.fixture(scope="module")
-def runtime() -> str:
-    return "cri"
 
 
 @pytest.fixture(scope="module")

@@ -22,13 +22,9 @@ from tests.e2e.node.harness import (
     shell,
 )
 
+RUNTIMES = ("cri",)
 pytestmark = [needs_containerd, pytest.mark.behaviour("ST-46")]
 CLASS = "none"
-
-
-@pytest.fixture(scope="module")
-def runtime() -> str:
-    return "cri"
 
 
 async def claimed(cluster: Cluster, name: str) -> Document:

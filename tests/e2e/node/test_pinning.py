@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.containerd import needs_containerd
 from tests.e2e.kubectl.tool import Kubectl
+from tests.e2e.node.conftest import BOTH
 from tests.e2e.node.devices import until
 from tests.e2e.node.harness import Agent, Cluster, is_running, shell
 
+RUNTIMES = BOTH
 pytestmark = [
     pytest.mark.skipif(os.sched_getaffinity(0) != {*range(os.cpu_count() or 1)} or os.cpu_count() == 1, reason="CPUs"),
 ]
@@ -21,12 +22,6 @@ TELLS = (
     'test "$now" = "$before" || echo "$now"; before=$now; sleep 0.05; done'
 )
 ALL = f"0-{(os.cpu_count() or 1) - 1}"
-
-
-@pytest.fixture(scope="module", params=["process", pytest.param("cri", marks=needs_containerd)])
-def runtime(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
 
 
 @pytest.fixture(scope="module")

@@ -23,13 +23,9 @@ from tests.e2e.node.harness import (
 )
 from tests.mounts import shared_folder
 
+RUNTIMES = ("cri",)
 pytestmark = needs_containerd
 CONFIG_MAPS = unstructured(GroupVersion("", "v1"), "configmaps", "ConfigMap")
-
-
-@pytest.fixture(scope="module")
-def runtime() -> str:
-    return "cri"
 
 
 def host_path(name: str, path: Path, kind: str = "") -> Document:

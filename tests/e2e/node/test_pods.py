@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from dray.api.timestamps import parse_time
-from tests.containerd import needs_containerd
 from tests.e2e.kubectl.tool import Kubectl
+from tests.e2e.node.conftest import BOTH
 from tests.e2e.node.harness import (
     NODES,
     PODS,
@@ -28,13 +28,8 @@ from tests.e2e.node.harness import (
     terminated,
 )
 
+RUNTIMES = BOTH
 _NUMBERS = itertools.count(os.getpid() * 100)
-
-
-@pytest.fixture(scope="module", params=["process", pytest.param("cri", marks=needs_containerd)])
-def runtime(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
 
 
 async def test_the_node_registers_itself(cluster: Cluster, agent: Agent, runtime: str) -> None:

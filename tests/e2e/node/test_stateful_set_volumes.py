@@ -10,6 +10,7 @@ from tests.containerd import needs_containerd
 from tests.e2e.kubectl.tool import Kubectl, needs_kubectl
 from tests.e2e.node.harness import Agent, Cluster
 
+RUNTIMES = ("cri",)
 pytestmark = needs_containerd
 
 SET = """
@@ -38,11 +39,6 @@ spec:
   - metadata: {name: data}
     spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}
 """
-
-
-@pytest.fixture(scope="module")
-def runtime() -> str:
-    return "cri"
 
 
 @needs_kubectl(25)

@@ -25,21 +25,16 @@ from typing import IO, Any
 
 import pytest
 
-from tests.containerd import needs_containerd
 from tests.e2e.kubectl.tool import Kubectl, kubectl_path, needs_kubectl
+from tests.e2e.node.conftest import BOTH
 from tests.e2e.node.harness import Agent, Cluster, container_status, is_running, shell
 from tests.servers import Server
 
+RUNTIMES = BOTH
 SECONDS_MAX = 120.0
 MEGABYTE = 1024 * 1024
 # Debian's busybox has no links for its programs.
 HTTPD = "httpd" if shutil.which("httpd") else "busybox httpd"
-
-
-@pytest.fixture(scope="module", params=["process", pytest.param("cri", marks=needs_containerd)])
-def runtime(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
 
 
 @pytest.fixture(params=["websocket", "spdy"])

@@ -10,18 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.containerd import needs_containerd
 from tests.e2e.kubectl.tool import Kubectl, needs_kubectl
+from tests.e2e.node.conftest import BOTH
 from tests.e2e.node.harness import Cluster, is_running, shell
 from tests.servers import Server
 
+RUNTIMES = BOTH
 BUSY = "while true; do :; done"
-
-
-@pytest.fixture(scope="module", params=["process", pytest.param("cri", marks=needs_containerd)])
-def runtime(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
 
 
 @pytest.fixture(scope="module")

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-
 from dray.api.document import GroupVersion
 from dray.client.interface import unstructured
-from tests.containerd import needs_containerd
 from tests.e2e.kubectl.tool import Kubectl
+from tests.e2e.node.conftest import BOTH
 from tests.e2e.node.harness import Cluster, container_status, is_running, is_waiting, shell, terminated
 
+RUNTIMES = BOTH
 CONFIG_MAPS = unstructured(GroupVersion("", "v1"), "configmaps", "ConfigMap")
 SECRETS = unstructured(GroupVersion("", "v1"), "secrets", "Secret")
-
-
-@pytest.fixture(scope="module", params=["process", pytest.param("cri", marks=needs_containerd)])
-def runtime(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
 
 
 def where(runtime: str, volume: str, path: str) -> str:
