@@ -79,9 +79,19 @@ def _default_cdi_claim(claim: Document, _now: datetime) -> None:
 
 _RBAC: Final = GroupVersion(_RBAC_GROUP, "v1")
 
+_DAY_SECONDS: Final = 86_400
+
+
+def _default_pod_certificate_request(obj: Document, _now: datetime) -> None:
+    spec = obj.setdefault("spec", {})
+    if spec.get("maxExpirationSeconds") is None:
+        spec["maxExpirationSeconds"] = _DAY_SECONDS
+
+
 DEFAULTERS: Final[Defaulters] = {
     GroupVersion("apiextensions.k8s.io", "v1").kind("CustomResourceDefinition"): _default_definition,
     GroupVersion("apiregistration.k8s.io", "v1").kind("APIService"): _default_api_service,
+    GroupVersion("certificates.k8s.io", "v1").kind("PodCertificateRequest"): _default_pod_certificate_request,
     GroupVersion("coordination.k8s.io", "v1").kind("Lease"): _default_lease,
     _RBAC.kind("RoleBinding"): _default_binding,
     _RBAC.kind("ClusterRoleBinding"): _default_binding,

@@ -13,8 +13,13 @@ from dray.api.schema.model import ListOf, MapOf, Scalar, StructType, Type
 _SKIPPED: Final = frozenset({"apiVersion", "kind", "metadata", "status"})
 # Numbers and booleans may be zero, lists empty; texts and objects may not be missing.
 _TEXTS: Final = frozenset({Scalar.STRING, Scalar.BYTES})
-# The empty audience is that of the API server.
-_MAY_BE_EMPTY: Final = frozenset({("io.k8s.api.storage.v1.TokenRequest", "audience")})
+# The empty audience is that of the API server, the empty group the core group.
+_MAY_BE_EMPTY: Final = frozenset(
+    {
+        ("io.k8s.api.storage.v1.TokenRequest", "audience"),
+        ("io.k8s.apimachinery.pkg.apis.meta.v1.GroupResource", "group"),
+    }
+)
 
 
 def validate_required_fields(document: Document, struct: StructType) -> FieldErrors:

@@ -464,6 +464,7 @@ CONTROLLER_ROLES: Final[Mapping[str, tuple[Document, ...]]] = {
         rule("delete get list watch", "resource.k8s.io", "resourcepoolstatusrequests"),
         rule("patch update", "resource.k8s.io", "resourcepoolstatusrequests/status"),
         rule(_READ, "resource.k8s.io", "devicetaintrules resourceclaims resourceslices"),
+        _EVENTS,
     ),
     "resourcequota-controller": (
         rule("list watch", "*", "*"),

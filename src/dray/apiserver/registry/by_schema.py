@@ -181,6 +181,11 @@ _POLICY_COLUMNS: Final = "Pod-Selector={spec.podSelector.matchLabels|<none>}; Ag
 _CLASS_COLUMNS: Final = "Controller={spec.controller}; Parameters={spec.parameters.name|<none>}; Age"
 _IP_COLUMNS: Final = "ParentRef={spec.parentRef.resource}/{spec.parentRef.namespace}/{spec.parentRef.name}"
 _STORAGE: Final = "storage.k8s.io/v1"
+_REQUEST_COLUMNS: Final = (
+    "PodName={spec.podName}; ServiceAccountName={spec.serviceAccountName}; NodeName={spec.nodeName}; "
+    "SignerName={spec.signerName}; State={status.conditions.type|Pending}"
+)
+_MIGRATION_COLUMNS: Final = "Resource={spec.resource.resource}; Status={status.conditions.type|Pending}"
 _FLOW: Final = "flowcontrol.apiserver.k8s.io/v1"
 
 _CAPACITY_COLUMNS: Final = "StorageClassName={storageClassName}; Capacity={capacity|<unset>}"
@@ -197,6 +202,8 @@ DEFINITIONS: Final = (
     _row(_NETWORK, "NetworkPolicy", "netpol", _POLICY_COLUMNS, "no-status"),
     _row(_NETWORK, "IPAddress", "ip", _IP_COLUMNS, f"cluster {_PLAIN}", name_rule="ip-address"),
     _row(_NETWORK, "ServiceCIDR", "", "CIDRs={spec.cidrs}; Age", "cluster no-generation"),
+    _row("certificates.k8s.io/v1", "PodCertificateRequest", "", _REQUEST_COLUMNS, "no-generation"),
+    _row("storagemigration.k8s.io/v1", "StorageVersionMigration", "", _MIGRATION_COLUMNS, "cluster no-generation"),
     _row(_FLOW, "FlowSchema", "", _FLOW_SCHEMA_COLUMNS, "cluster"),
     _row(_FLOW, "PriorityLevelConfiguration", "", _PRIORITY_LEVEL_COLUMNS, "cluster"),
     _row(_STORAGE, "CSIDriver", "", _CSI_DRIVER_COLUMNS, f"cluster {_PLAIN}"),

@@ -23,11 +23,13 @@ _GATES: Final[Mapping[GroupVersion | GroupResource, str]] = {
 _SINCE: Final[Mapping[GroupVersion, int]] = {
     GroupVersion("resource.k8s.io", "v1"): 34,
     GroupVersion("scheduling.k8s.io", "v1beta1"): 37,
+    GroupVersion("storagemigration.k8s.io", "v1"): 37,
 }
 _RESOURCES_SINCE: Final[Mapping[tuple[GroupVersion, str], int]] = {
     (GroupVersion("resource.k8s.io", "v1"), "devicetaintrules"): 37,
     (GroupVersion("resource.k8s.io", "v1beta2"), "devicetaintrules"): 36,
     (GroupVersion("resource.k8s.io", "v1alpha3"), "resourcepoolstatusrequests"): 36,
+    (GroupVersion("certificates.k8s.io", "v1"), "podcertificaterequests"): 37,
     (GroupVersion("storage.k8s.io", "v1"), "volumeattributesclasses"): 34,
 }
 # Groups without which the server itself, or every component, cannot work: they cannot be switched off.
