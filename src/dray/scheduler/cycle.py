@@ -37,7 +37,7 @@ from dray.scheduler.filter_result_cache import FilterResultCache
 from dray.scheduler.filter_runner import AttemptError, FilterRunner
 from dray.scheduler.nominations import Nominations
 from dray.scheduler.profile import ActiveFilters, Filter, Profile, Scorer
-from dray.scheduler.score_cache import ScoreTables, positions_of, sum_scores
+from dray.scheduler.score_cache import ScoreTables, at, positions_of, sum_scores
 from dray.scheduler.timing import SAMPLE_EVERY_NODE
 
 # Kubernetes' adaptive percentage: 50 % less one for every 125 nodes, at least 5 %, and never fewer than 100 nodes.
@@ -179,13 +179,13 @@ class Cycle:
             return indices[totals.index(max(totals))], ()
         names = [scorer.name for scorer in (*others, *cacheable)]
         best = highest_positions(totals, SCORED_NODES_MAX)
-        recorded: list[NodeScore] = []
-        for position in best:
-            index = indices[position]
-            scores = (*(scores[position] for scores in computed), *table.of_plugins(index))
-            by_plugin = dict(zip(names, scores, strict=True))
-            recorded.append(NodeScore(snapshot.nodes[index].name, totals[position], by_plugin))
-        return indices[best[0]], tuple(recorded)
+        places = at(indices, best)
+        columns = [at(scores, best) for scores in computed] + table.of_plugins(places)
+        recorded = [
+            NodeScore(snapshot.nodes[index].name, totals[position], dict(zip(names, scores, strict=True)))
+            for index, position, *scores in zip(places, best, *columns, strict=True)
+        ]
+        return places[0], tuple(recorded)
 
     # --- Searching. ---
 

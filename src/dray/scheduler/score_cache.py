@@ -32,7 +32,7 @@ def positions_of(value: int, values: Sequence[int], count_max: int | None = None
     return found
 
 
-def _at(values: Sequence[int], indices: Sequence[int]) -> list[int]:
+def at(values: Sequence[int], indices: Sequence[int]) -> list[int]:
     """Return the values at these indices."""
     # A third of the time of a comprehension; for a single index it would return no tuple.
     return list(itemgetter(*indices)(values)) if len(indices) > 1 else [values[index] for index in indices]
@@ -64,23 +64,21 @@ class ScoreTable:
     ) -> list[int]:
         """Return the sums for the nodes at these indices; `compute` returns the scores of each plugin for nodes."""
         self._drop_changed(snapshot)
-        found = _at(self._sums, indices)
+        found = at(self._sums, indices)
         missing = positions_of(_MISSING, found)
         if missing:
             places = [indices[position] for position in missing]
             computed = compute([snapshot.nodes[index] for index in places])
             self._by_plugin = self._by_plugin or [array("q", self._sums) for _ in computed]
-            known = (*self._by_plugin, self._sums)
-            for kept, scores in zip(known, (*computed, sum_scores(computed, len(places))), strict=True):
-                for index, score in zip(places, scores, strict=True):
+            for position, index, *scores in zip(missing, places, *computed, strict=True):
+                found[position] = self._sums[index] = sum(scores)
+                for kept, score in zip(self._by_plugin, scores, strict=True):
                     kept[index] = score
-            for position, index in zip(missing, places, strict=True):
-                found[position] = self._sums[index]
         return found
 
-    def of_plugins(self, index: int) -> list[int]:
-        """Return the scores of each plugin for a node whose sum has been computed."""
-        return [scores[index] for scores in self._by_plugin]
+    def of_plugins(self, indices: Sequence[int]) -> list[list[int]]:
+        """Return the scores of each plugin for nodes whose sums have been computed."""
+        return [at(scores, indices) for scores in self._by_plugin]
 
     def _drop_changed(self, snapshot: Snapshot) -> None:
         changed = snapshot.indices_changed_since(self._version)

@@ -94,11 +94,12 @@ class BalancedAllocation:
 
 def _balance(shares: list[float]) -> int:
     """Return from 50 to 100, the more the less the shares deviate from their mean."""
-    if len(shares) < _PAIR:
-        deviation = 0.0
-    elif len(shares) == _PAIR:
+    count = len(shares)
+    if count == _PAIR:
         deviation = abs(shares[0] - shares[1]) / 2
+    elif count < _PAIR:
+        deviation = 0.0
     else:
-        mean = sum(shares) / len(shares)
-        deviation = sqrt(sum((share - mean) ** 2 for share in shares) / len(shares))
+        mean = sum(shares) / count
+        deviation = sqrt(sum((share - mean) ** 2 for share in shares) / count)
     return int((1 - deviation) * SCORE_MAX)
