@@ -75,8 +75,9 @@ class InProcessTransport:
         if resource is None:
             return self._path_request(call)
         return LocalRequest(
-            user=self._user,
-            groups=self._groups,
+            # With more than 15 keywords, Python makes a dict of the arguments first.
+            self._user,
+            self._groups,
             verb=call.verb,
             group=resource.group,
             version=resource.version,
