@@ -186,6 +186,8 @@ class Listener:
             if self._auditor is not None and call.audit is not None:
                 code = HTTPStatus.SWITCHING_PROTOCOLS if status == UPGRADED else status
                 await self._auditor.complete(call, code, None if failure is None else failure.status(), panic=panic)
+            # Its traceback refers to this frame.
+            failure = None
 
     def _observe(self, call: Call, status: int, seconds: float) -> None:
         self._metrics.observe(call.info, status, seconds, known=self._is_known(call.info))

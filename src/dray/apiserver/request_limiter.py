@@ -83,13 +83,13 @@ class RequestLimiter:
     def _meter(self, user: UserInfo, pacer: Pacer, charge: Callable[[float], None]) -> StepMeter:
         """Return what suspends the long steps of a request."""
 
-        def aside(function: Callable[[], Any]) -> Any:
+        def aside(function: Callable[[], Any]) -> tuple[Any, float]:
+            # It must not refer to the meter, which refers to it: a cycle of each request would be left to collections.
             result, seconds = suspend(lambda: self._threads.call(user.name, function))
-            meter.charge(seconds)
             charge(seconds)
-            return result
+            return result, seconds
 
-        meter = StepMeter(
+        return StepMeter(
             self._now,
             self._processor_seconds,
             lambda: suspend(pacer.pause),
@@ -97,7 +97,6 @@ class RequestLimiter:
             slice_seconds=SLICE_SECONDS,
             expression_seconds=EXPRESSION_SECONDS_MAX,
         )
-        return meter
 
     async def run_watch(self, user: UserInfo, work: Callable[[Pacer], Coroutine[Any, Any, T]]) -> T:
         """Run one watch; its time is measured only where it calls the pacer."""

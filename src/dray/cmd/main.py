@@ -18,9 +18,9 @@ from dray import __version__
 EXIT_USAGE: Final = 2
 # As shells report it: 128 and the number of SIGINT.
 EXIT_INTERRUPTED: Final = 130
-# Allocations between garbage collections. Reference counting alone frees nearly all garbage here, most of it soon: with
-# 50,000 a collection traverses many objects that are about to be freed, which costs a busy server a twentieth of its
-# time, and with the default of 700 a tenth. The pauses are equally long, about 0.1 s.
+# Allocations between garbage collections of tools. Reference counting alone frees nearly all garbage here, most of it
+# soon: with the default of 700, a collection traverses many objects that are about to be freed. Processes, which others
+# wait for, have `garbage.THRESHOLDS`.
 GC_THRESHOLDS: Final = (200_000, 20, 50)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -54,14 +55,17 @@ def run_until_stopped(name: str, run: Any, settings: Any) -> int:
 
     import uvloop
 
-    from dray.runtime import huge_pages
+    from dray.runtime import garbage, huge_pages
     from dray.runtime.tasks import TaskGroup, stop_on_signals
+
+    gc.set_threshold(*garbage.THRESHOLDS)
 
     async def body() -> None:
         stop = asyncio.Event()
         stop_on_signals(stop)
         async with TaskGroup(name) as group:
             group.spawn(huge_pages.run(), "huge pages")
+            group.spawn(garbage.run(), "garbage")
             await run(settings, stop)
 
     try:

@@ -47,7 +47,7 @@ class StepMeter:
         now: Callable[[], float],
         processor_seconds: Callable[[], float],
         suspend: Callable[[], object],
-        aside: Callable[[Callable[[], Any]], Any],
+        aside: Callable[[Callable[[], Any]], tuple[Any, float]],
         *,
         slice_seconds: float,
         expression_seconds: float,
@@ -58,7 +58,7 @@ class StepMeter:
         self._processor_seconds: Final = processor_seconds
         # Returns when the step may continue; `end` and `begin` are called meanwhile.
         self._suspend: Final = suspend
-        # Suspends the step until a thread has called the function; returns its result.
+        # Suspends the step until a thread has called the function; returns its result, and the time that it took.
         self._aside: Final = aside
         self._slice_seconds: Final = slice_seconds
         # What a request may have used when one of its expressions (CEL) is evaluated.
@@ -100,16 +100,14 @@ class StepMeter:
             self._ticks = _TICKS_UNCHECKED
             self.check()
 
-    def charge(self, seconds: float) -> None:
-        """Add what another thread has used for the request."""
-        self._used += seconds
-
     def run_aside(self, function: Callable[[], T]) -> T:
         """Call a function in a thread if a step runs."""
         if not self._runs:
             return function()
-        result: T = self._aside(function)
-        return result
+        result, seconds = self._aside(function)
+        self._used += seconds
+        found: T = result
+        return found
 
     def is_expression_over(self) -> bool:
         """Check, and return whether the request has used what it may use for expressions."""

@@ -44,7 +44,7 @@ async def run_in_parts(work: Callable[[], T]) -> T:
         time.monotonic,
         time.thread_time,
         lambda: suspend(lambda: asyncio.sleep(0)),
-        lambda function: function(),
+        lambda function: (function(), 0.0),
         slice_seconds=_PART_SECONDS,
         expression_seconds=math.inf,
     )

@@ -410,7 +410,7 @@ def test_the_processor_time_of_a_request_ends_the_evaluation() -> None:
         lambda: float(next(seconds)),
         lambda: float(next(seconds)),
         suspend,
-        lambda call: call(),
+        lambda call: (call(), 0.0),
         slice_seconds=1.0,
         expression_seconds=3.0,
     )

@@ -19,9 +19,9 @@ class Threads:
     def __init__(self) -> None:
         self.calls = 0
 
-    def call(self, function: Callable[[], Any]) -> Any:
+    def call(self, function: Callable[[], Any]) -> tuple[Any, float]:
         self.calls += 1
-        return function()
+        return function(), 0.0
 
     def meter(self) -> StepMeter:
         meter = StepMeter(lambda: 0.0, lambda: 0.0, lambda: None, self.call, slice_seconds=1.0, expression_seconds=1.0)

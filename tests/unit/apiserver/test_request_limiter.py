@@ -156,6 +156,22 @@ async def test_time_spent_waiting_is_not_charged() -> None:
     assert cluster.queue.seats_taken == 0
 
 
+async def test_time_in_which_other_programs_have_the_processor_is_not_charged() -> None:
+    cluster = Cluster()
+    used = 0.0
+    limiter = RequestLimiter(cluster.queue, cluster.clock, lambda: used)
+
+    async def work(pacer: Pacer) -> None:
+        nonlocal used
+        for _ in range(3):
+            cluster.clock.seconds += 50 * TURN
+            used += TURN / 10
+            await pacer.pause()
+
+    await limiter.run(GREEDY, "", work)
+    assert cluster.queue._users["greedy"].used_seconds < TURN
+
+
 async def test_requests_of_administrators_never_wait() -> None:
     cluster = Cluster(Limits(seats=1, queue_length_max=0))
     blocked = asyncio.ensure_future(cluster.limiter.run(GREEDY, "", lambda _pacer: asyncio.Event().wait()))

@@ -25,10 +25,9 @@ class Work:
         self.meter.end()
         self.meter.begin()
 
-    def aside(self, function: Callable[[], int]) -> int:
+    def aside(self, function: Callable[[], int]) -> tuple[int, float]:
         self.aside_calls += 1
-        self.meter.charge(0.2)
-        return function()
+        return function(), 0.2
 
     def run(self, seconds: float) -> None:
         self.seconds += seconds

@@ -35,7 +35,7 @@ async def validated(budget: RuleBudget, evaluations: int) -> FieldErrors:
         lambda: float(next(readings)),
         lambda: 0.0,
         lambda: suspend(lambda: asyncio.sleep(0)),
-        lambda function: function(),
+        lambda function: (function(), 0.0),
         slice_seconds=1.0,
         expression_seconds=1e9,
     )
