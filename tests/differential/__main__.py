@@ -44,7 +44,7 @@ def ask_now(case: Case) -> list[Answer]:
 def are_different(case: Case) -> bool:
     """Return whether an unexplained difference is left; a case that lacks what its objects need has none."""
     try:
-        return any(not item.name for item in compare_case(case, ask_now(case)))
+        return bool(compare_case(case, ask_now(case)).unexplained)
     except (APIError, ExceptionGroup):
         return False
 
@@ -55,9 +55,10 @@ def compare(file: Path, seeds: frozenset[int]) -> int:
     for recorded in read_recording(file)[1]:
         if seeds and recorded.seed not in seeds:
             continue
-        pods += len(recorded.answers)
-        for difference in compare_case(make_case(recorded.seed), recorded.answers):
-            unexplained += not difference.name
+        comparison = compare_case(make_case(recorded.seed), recorded.answers)
+        pods += comparison.pods
+        unexplained += len(comparison.unexplained)
+        for difference in comparison.differences:
             print(f"seed {recorded.seed}: {difference}")
     print(f"{pods} Pods, {unexplained} unexplained differences")
     return unexplained
@@ -74,7 +75,7 @@ def main(action: str, *arguments: str) -> int:
     if action == "reduce":
         case = smallest_case(make_case(int(arguments[0])), are_different)
         print(json.dumps([case.objects, [(step.action, step.objects) for step in case.steps]], indent=1))
-        print(*compare_case(case, ask_now(case)), sep="\n")
+        print(*compare_case(case, ask_now(case)).unexplained, sep="\n")
         return 0
     raise SystemExit(__doc__)
 

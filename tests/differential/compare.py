@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from dray.api.document import Document
+from dray.framework.evaluation import NodeScore
 from dray.sim.replica.virtual_time import run_virtually
 from tests.differential.cases import Case, Step
 from tests.differential.driver import SCHEDULER_ERROR, Answer, Driver
@@ -42,15 +43,36 @@ class Difference:
         return f"{self.pod} [{self.name or 'unexplained'}]\n  kube: {self.kube}\n  own:  {self.own}\n  {self.scores}"
 
 
-def compare_case(case: Case, answers: Sequence[Answer]) -> list[Difference]:
-    """Return the differences; after the first one that cannot be undone, the rest of the case is not compared."""
-    return run_virtually(_compare(case, answers))
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What differs, and about how many Pods the two were compared."""
+
+    pods: int
+    differences: tuple[Difference, ...]
+
+    @property
+    def unexplained(self) -> list[str]:
+        """Return the differences without a name."""
+        return [str(item) for item in self.differences if not item.name]
 
 
-async def _compare(case: Case, answers: Sequence[Answer]) -> list[Difference]:
+# By Pod, node and plugin; scores of one plugin may differ by a constant, which changes no decision.
+Scores: TypeAlias = Mapping[str, Mapping[str, Mapping[str, int]]]
+
+
+def compare_case(case: Case, answers: Sequence[Answer], scores: Scores | None = None) -> Comparison:
+    """Compare the decisions, and kube-scheduler's scores if they are given.
+
+    After a difference that cannot be undone, the rest of the case is not compared.
+    """
+    return run_virtually(_compare(case, answers, scores or {}))
+
+
+async def _compare(case: Case, answers: Sequence[Answer], scores: Scores) -> Comparison:
     found: list[Difference] = []
+    pods = 0
     remaining = iter(answers)
-    shared = [item for item in case.objects if item["kind"] == "ResourceClaim"]
+    claims = {item["metadata"]["name"]: item for item in case.objects if item["kind"] == "ResourceClaim"}
     async with own_world() as world:
         driver = Driver(world)
         await driver.apply(case.objects)
@@ -60,28 +82,49 @@ async def _compare(case: Case, answers: Sequence[Answer]) -> list[Difference]:
                 continue
             kube = next(remaining)
             own = await driver.place(step)
+            pods += 1
+            name, entries = step.objects[-1]["metadata"]["name"], step.objects[-1]["spec"].get("resourceClaims", ())
+            used = {entry.get("resourceClaimName") for entry in entries}
+            objects = (*step.objects, *(claim for key, claim in claims.items() if key in used))
             if same(kube, own):
+                if not own.victims:
+                    found += _score_differences(objects, own, world.scores(name), scores.get(name, {}))
                 continue
-            difference, follows = await _explain(world, driver, step, shared, kube, own)
+            difference, follows = await _explain(world, driver, step, objects, kube, own)
             if difference is not None:
                 found.append(difference)
             if not follows:
                 break
-    return found
+    return Comparison(pods, tuple(found))
+
+
+def _score_differences(
+    objects: Sequence[Document], own: Answer, scores: Sequence[NodeScore], kube: Mapping[str, Mapping[str, int]]
+) -> Iterator[Difference]:
+    """Yield the plugins that prefer other nodes."""
+    if not scores or not kube:
+        return
+    pod = objects_of_kind(objects, "Pod")[0]
+    for plugin in sorted({name for of_node in kube.values() for name in of_node}):
+        by_node = {score.node: (kube[score.node].get(plugin, 0), score.by_plugin.get(plugin, 0)) for score in scores}
+        if len({theirs - ours for theirs, ours in by_node.values()}) > 1:
+            name = next((item for item, named in NAMED.items() if named.scores(plugin, objects)), "")
+            yield Difference(pod["metadata"]["name"], own, own, name, f"{plugin}, kube-scheduler and own: {by_node}")
 
 
 async def _explain(
-    world: OwnWorld, driver: Driver, step: Step, shared: Sequence[Document], kube: Answer, own: Answer
+    world: OwnWorld, driver: Driver, step: Step, objects: Sequence[Document], kube: Answer, own: Answer
 ) -> tuple[Difference | None, bool]:
     """Return the difference, if it is one, and whether the cluster is now as kube-scheduler left it."""
     name = step.objects[-1]["metadata"]["name"]
-    used = {entry.get("resourceClaimName") for entry in step.objects[-1]["spec"].get("resourceClaims", ())}
-    objects = (*step.objects, *(item for item in shared if item["metadata"]["name"] in used))
     scores = world.scores(name)
     by_node = {score.node: score.total for score in scores}
     described = ", ".join(f"{score.node} {score.total} {score.by_plugin}" for score in scores)
     if not own.node or not kube.node or own.victims or kube.victims:
         follows = own.node == kube.node and own.victims == kube.victims and own.devices == kube.devices
+        if not kube.node and not own.victims and not kube.victims:
+            await driver.remove_pod(name)
+            follows = True
         return Difference(name, kube, own, name_of(objects, kube, own), described), follows
     is_tie = own.node == kube.node or (by_node and by_node.get(kube.node) == by_node.get(own.node))
     await driver.remove_pod(name)
@@ -89,6 +132,11 @@ async def _explain(
     if is_tie and same(replace(kube, message=""), replace(pinned, message="")):
         return None, True
     return Difference(name, kube, pinned if is_tie else own, name_of(objects, kube, own), described), same(kube, pinned)
+
+
+def objects_of_kind(objects: Sequence[Document], kind: str) -> list[Document]:
+    """Return those of a kind."""
+    return [item for item in objects if item["kind"] == kind]
 
 
 def same(kube: Answer, own: Answer) -> bool:
@@ -123,6 +171,8 @@ class Named:
 
     line: str
     applies: Callable[[Sequence[Document], Answer, Answer], bool]
+    # Whether it explains scores of a plugin.
+    scores: Callable[[str, Sequence[Document]], bool] = lambda _plugin, _objects: False
 
 
 def _error(text: str) -> Callable[[Sequence[Document], Answer, Answer], bool]:
@@ -141,12 +191,20 @@ def _with_fewer_errors(_objects: Sequence[Document], kube: Answer, own: Answer) 
 
 def _with_alternatives(objects: Sequence[Document], kube: Answer, own: Answer) -> bool:
     """Recognize another node for a Pod with a prioritized list, where one alternative scores more than another."""
-    return _is_elsewhere(kube, own) and any('"firstAvailable"' in json.dumps(item) for item in objects)
+    return _is_elsewhere(kube, own) and _has_alternatives(objects)
+
+
+def _has_alternatives(objects: Sequence[Document]) -> bool:
+    return any('"firstAvailable"' in json.dumps(item) for item in objects)
 
 
 def _with_pod_level_resources(objects: Sequence[Document], kube: Answer, own: Answer) -> bool:
     """Recognize another node for a Pod with resources of its own, besides those of its containers."""
-    return _is_elsewhere(kube, own) and any(item["spec"].get("resources") for item in objects if item["kind"] == "Pod")
+    return _is_elsewhere(kube, own) and _has_pod_level_resources(objects)
+
+
+def _has_pod_level_resources(objects: Sequence[Document]) -> bool:
+    return any(pod["spec"].get("resources") for pod in objects_of_kind(objects, "Pod"))
 
 
 def _is_elsewhere(kube: Answer, own: Answer) -> bool:
@@ -159,7 +217,7 @@ def _with_admin_access(objects: Sequence[Document], _kube: Answer, _own: Answer)
 
 
 def _with_a_claim_named_twice(objects: Sequence[Document], _kube: Answer, _own: Answer) -> bool:
-    pods = [item for item in objects if item["kind"] == "Pod"]
+    pods = objects_of_kind(objects, "Pod")
     names = [entry.get("resourceClaimName") for pod in pods for entry in pod["spec"].get("resourceClaims", ())]
     return max(Counter(filter(None, names)).values(), default=0) > 1
 
@@ -176,8 +234,16 @@ NAMED: Final = {
     "the first of several errors": Named(
         "Kubernetes reports any of them", lambda _, kube, own: _is_error(kube) and _is_error(own)
     ),
-    "normalized scores of alternatives": Named("normalized scores (4816)", _with_alternatives),
-    "scores with Pod-level resources": Named("scores a Pod by its Pod-level requests", _with_pod_level_resources),
+    "normalized scores of alternatives": Named(
+        "normalized scores (4816)",
+        _with_alternatives,
+        lambda plugin, objects: plugin == "DynamicResources" and _has_alternatives(objects),
+    ),
+    "scores with Pod-level resources": Named(
+        "scores a Pod by its Pod-level requests",
+        _with_pod_level_resources,
+        lambda plugin, objects: plugin == "NodeResourcesFit" and _has_pod_level_resources(objects),
+    ),
     "a claim named twice": Named("A Pod that names a claim twice", _with_a_claim_named_twice),
     "admin access": Named("admin access uses no device, counter or capacity", _with_admin_access),
 }

@@ -42,6 +42,8 @@ clientConnection: {{kubeconfig: "{kubeconfig}", qps: 1000, burst: 1000}}
 leaderElection: {{leaderElect: false}}
 percentageOfNodesToScore: 100
 """
+_LOG: Final = "kube-scheduler.log"
+_SCORE: Final = re.compile(r'"Plugin scored node for pod" pod="team/(\S+)" plugin="(\S+)" node="(\S+)" score=(-?\d+)')
 _STORE_VERSION: Final = re.compile(r'^informer_store_resource_version\{.*resource="(\w+)".*\} (\S+)$', re.MULTILINE)
 # Followed by kube-scheduler, and changed by cases.
 _FOLLOWED: Final = ("Node", "DeviceClass", "ResourceSlice", "DeviceTaintRule", "PodDisruptionBudget")
@@ -87,7 +89,7 @@ class KubeWorld:
 
 
 @asynccontextmanager
-async def kube_world(folder: Path, case: Case) -> AsyncIterator[KubeWorld]:
+async def kube_world(folder: Path, case: Case, *flags: str) -> AsyncIterator[KubeWorld]:
     """A cluster with the objects of the case, and a new kube-scheduler."""
     async with local_server(folder, GATES) as server, TaskGroup("cluster") as group:
         client = in_process_client(server.running.local, user="test", groups=_MASTERS, user_agent="test")
@@ -105,10 +107,10 @@ async def kube_world(folder: Path, case: Case) -> AsyncIterator[KubeWorld]:
         for resource in (PODS, CLAIMS, *followed):
             group.spawn(world.follow(resource), resource.plural)
         await Driver(_Unwatched(client)).apply(case.objects)
-        log = folder / "kube-scheduler.log"
+        log = folder / _LOG
         with log.open("w") as output:
             process = subprocess.Popen(  # noqa: ASYNC220 - takes milliseconds
-                _command(folder, server.running.kubeconfig, world.address), stdout=output, stderr=output
+                [*_command(folder, server.running.kubeconfig, world.address), *flags], stdout=output, stderr=output
             )
             try:
                 await _ready(process, world, log)
@@ -156,7 +158,15 @@ async def _ready(process: subprocess.Popen[bytes], world: KubeWorld, log: Path) 
     raise AssertionError(f"kube-scheduler did not become ready:\n{log.read_text()[-5000:]}")  # noqa: ASYNC240 - the end of the run
 
 
-async def ask(folder: Path, case: Case) -> list[Answer]:
+async def ask(folder: Path, case: Case, *flags: str) -> list[Answer]:
     """Return kube-scheduler's decisions about the Pods of a case."""
-    async with kube_world(folder, case) as world:
+    async with kube_world(folder, case, *flags) as world:
         return await run_case(world, case)
+
+
+def read_scores(folder: Path) -> Mapping[str, Mapping[str, Mapping[str, int]]]:
+    """Return the weighted scores by Pod, node and plugin, which kube-scheduler logs with `-v=10`."""
+    found: dict[str, dict[str, dict[str, int]]] = {}
+    for pod, plugin, node, score in _SCORE.findall((folder / _LOG).read_text(encoding="utf-8")):
+        found.setdefault(pod, {}).setdefault(node, {})[plugin] = int(score)
+    return found
