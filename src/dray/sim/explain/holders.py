@@ -28,7 +28,8 @@ def holders(cluster: Surroundings, answers: Sequence[NodeAnswer]) -> tuple[str, 
             missing = request.needed - request.usable
             if request.note is None and 0 < missing <= len(held) and (text := finder.text(held)):
                 found.append((missing, f"{answer.node} has {_usable(request)}: {text}"))
-    return tuple(text for _, text in sorted(found, key=lambda item: item[0]))
+    # Alternatives of a request may lack the same devices.
+    return tuple(dict.fromkeys(text for _, text in sorted(found, key=lambda item: item[0])))
 
 
 def _usable(request: RequestExplanation) -> str:

@@ -237,6 +237,13 @@ def test_holders_are_named_once_with_all_of_their_devices() -> None:
     assert found.holders == ("node-a has 0 of 1: claim team/old (Pod p, for 1d) holds gpu-0, gpu-1",)
 
 
+def test_holders_are_named_once_for_all_alternatives() -> None:
+    holder = claim("old", f"{GPU}/node-a/gpu-0", f"{GPU}/node-a/gpu-1", pods=("p",))
+    alternatives = [{"name": name, **request("gpu")["exactly"]} for name in ("first", "second")]
+    found = answer(template("one", {"name": "gpu", "firstAvailable": alternatives}), holder, pod("p", "node-a"))
+    assert found.holders == ("node-a has 0 of 1: claim team/old (Pod p, for 1d) holds gpu-0, gpu-1",)
+
+
 def test_holders_of_counters_are_named() -> None:
     def part(name: str, amount: str) -> Document:
         return device(name, consumesCounters=[{"counterSet": "card", "counters": {"memory": {"value": amount}}}])
