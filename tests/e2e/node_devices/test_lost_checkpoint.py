@@ -211,7 +211,14 @@ async def test_what_an_older_agents_container_has_is_read_from_its_pods_status(
     is_enough = len(reported) == 1
     lose(folder, "all damaged")
     async with node(folder, pods, found=found) as here, plugin(here, "a", "b", "c", "d"):
+        # The status is not overwritten as long as it is needed.
+        assert here.devices.container_resources(running, "main") == [told if reported else {"name": "vendor.com/foo"}]
         assert (await here.admit(asking("u4")) is None) is is_enough
+        assert here.devices.container_resources(running, "main") == (
+            [{"name": "vendor.com/foo", "resources": [{"resourceID": "c", "health": "Healthy"}]}]
+            if is_enough
+            else [{"name": "vendor.com/foo", "resources": []}]
+        )
         pods.remove("u4")
         assert here.held("u3") == (["c"] if is_enough else [])
         assert ("DevicesNotAttributed" in dict(here.warnings)) is not is_enough

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import grpc.aio
 
+from dray.api.codec import to_document
 from dray.api.document import Document
 from dray.api.extended_resources import is_extended_resource_name
 from dray.api.types.core_v1 import Container, Pod
@@ -37,7 +38,7 @@ from dray.node.devices.device_selection import PreferenceRequest
 from dray.node.devices.endpoint import Endpoint, EndpointError
 from dray.node.devices.files import load_checkpoint, make_folder, remove_sockets
 from dray.node.devices.inventory import Inventory, in_order
-from dray.node.devices.owners import ANNOTATION, note, rebuild
+from dray.node.devices.owners import ANNOTATION, note, rebuild, reported
 from dray.node.devices.plugin_handler import DEFAULT_LIVENESS, DevicePluginHandler, Liveness
 from dray.node.devices.responses import merge_responses, resource_statuses, run_options, unhealthy_device
 from dray.node.devices.servicer import DeviceMetrics, Registration
@@ -610,6 +611,9 @@ class DeviceManager(PodReservations):
         """Return the container's `allocatedResourcesStatus`."""
         if not self._settings.report_health:
             return ()
+        if not self._owners_known.is_set():
+            # What the status tells now may be all that tells which devices the container has.
+            return [to_document(item) for item in reported(pod, container) if self._may_manage(item.name)]
         return resource_statuses(
             self._allocator.assignments.of_container(pod.metadata.uid or "", container), self._allocator.inventory
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
-from dray.api.types.core_v1 import Pod
+from dray.api.types.core_v1 import Pod, ResourceStatus
 from dray.node.devices.assignments import NO_NUMA_NODE, UNKNOWN, Assignment, AssignmentKey, Known, container_request
 from dray.node.devices.checkpoint import Checkpoint, CheckpointError, decode, encode
 from dray.node.runtimes.runtime import ContainerRecord
@@ -48,17 +48,18 @@ def rebuild(records: Iterable[ContainerRecord], pods: Iterable[Pod], may_manage:
                 for resource, amount in container_request(pod, container, may_manage).items():
                     slot = AssignmentKey(uid, container.name, resource)
                     if slot not in found:
-                        yield slot, _reported(pod, slot, amount)
+                        yield slot, _of_status(pod, slot, amount)
 
 
-def _reported(pod: Pod, slot: AssignmentKey, amount: int) -> Assignment:
+def reported(pod: Pod, container: str) -> Iterator[ResourceStatus]:
+    """Yield what the Pod's status tells of the container's devices."""
+    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        if status.name == container:
+            yield from status.allocated_resources_status
+
+
+def _of_status(pod: Pod, slot: AssignmentKey, amount: int) -> Assignment:
     """Return the devices that the Pod's status names, if there are as many as the container has."""
-    ids = {
-        device.resource_id
-        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
-        if status.name == slot.container
-        for resource in status.allocated_resources_status
-        if resource.name == slot.resource
-        for device in resource.resources
-    }
+    found = (resource for resource in reported(pod, slot.container) if resource.name == slot.resource)
+    ids = {device.resource_id for resource in found for device in resource.resources}
     return Assignment({NO_NUMA_NODE: tuple(sorted(ids))}, None) if len(ids) == amount else UNKNOWN
