@@ -283,6 +283,9 @@ async def test_claims_in_use_are_read_from_containers_after_a_lost_checkpoint(cl
             problem = node.claims.recover([*found, as_started(pod("r"), {node.claims.annotation: "{"})])
             assert ("the claims in use were read from the containers" in problem) == (kind != "removed")
             assert node.claims.claims() == before
+            # What was rebuilt replaces the damaged checkpoint before any claim changes.
+            await node.claims.reconcile({UID("uid-p"), UID("uid-q")})
+            assert saved(node) == {"a": {"uid-p"}, "b": {"uid-q"}, "c": {"uid-q"}}
             await ready(driver, node)
             # p runs on; q has gone meanwhile with its containers: the drivers are told.
             assert isinstance(await node.claims.prepare_claims(users[0]), Prepared)

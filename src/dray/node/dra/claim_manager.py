@@ -92,6 +92,8 @@ class ClaimManager(Generic[ClientT]):
         self._wake = asyncio.Event()
         # Since when drivers are preparing claims, by the Pod that waits for them.
         self._calls_of: dict[UID, dict[str, float]] = {}
+        # Whether claims that were read from containers are not in a checkpoint yet.
+        self._is_unsaved = False
         # Whether a Pod waits for a claim to be unprepared.
         self._is_waited_for = False
         self._driver_listeners: list[Callable[[], None]] = []
@@ -144,6 +146,7 @@ class ClaimManager(Generic[ClientT]):
             return ""
         noted = (info for record in found for info in self._noted(record))
         self._cache = ClaimInfoCache(merged(self._cache.claims(), noted))
+        self._is_unsaved = True
         self._update_metrics()
         return self._loaded.damage and f"{self._loaded.damage}; the claims in use were read from the containers"
 
@@ -183,6 +186,11 @@ class ClaimManager(Generic[ClientT]):
 
     async def reconcile(self, known_pods: Collection[UID]) -> None:
         """Unprepare the claims of Pods that the node no longer has; failures are retried by the next call."""
+        if self._is_unsaved:
+            try:
+                await self._save()
+            except SaveError as error:
+                _log.warning("rebuilt claim checkpoint not written", extra=fields(error=str(error)))
         for uid in self._cache.pod_uids():
             if uid in known_pods:
                 continue
@@ -340,6 +348,7 @@ class ClaimManager(Generic[ClientT]):
             await asyncio.to_thread(self._write_file, self._cache.claims())
         except OSError as error:
             raise SaveError(f"checkpoint ResourceClaim cache: {error}") from error
+        self._is_unsaved = False
 
     def _write_file(self, claims: Sequence[ClaimInfo]) -> None:
         self._file.replace(checkpoint.encode(claims, self._encoded))
