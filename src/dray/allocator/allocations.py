@@ -125,7 +125,7 @@ class Allocations:
 
     def apply_claim(self, claim: ResourceClaim) -> None:
         """Apply an observed claim; an assumption that it confirms is dropped."""
-        identity = _identity(claim)
+        identity = identity_of(claim)
         if claim.status.allocation is None and identity not in self._claims:
             return
         observed = _holding(claim, claim.status.allocation)
@@ -137,20 +137,20 @@ class Allocations:
 
     def remove_claim(self, claim: ResourceClaim) -> None:
         """Remove a deleted claim and its assumption."""
-        layers = self._claims.pop(_identity(claim), None)
+        layers = self._claims.pop(identity_of(claim), None)
         if layers is not None:
             self._replace(layers.effective, None)
 
     def assume(self, claim: ResourceClaim) -> None:
         """Assume a written allocation until it is observed."""
-        identity = _identity(claim)
+        identity = identity_of(claim)
         layers = self._layers(identity)
         layers.assumed = _holding(claim, claim.status.allocation)
         self._changed(identity, layers)
 
     def forget(self, claim: ResourceClaim) -> None:
         """Drop the assumption; the observed allocation counts again."""
-        identity = _identity(claim)
+        identity = identity_of(claim)
         layers = self._claims.get(identity)
         if layers is not None and layers.assumed is not None:
             layers.assumed = None
@@ -158,14 +158,14 @@ class Allocations:
 
     def start_in_flight(self, claim: ResourceClaim, allocation: AllocationResult) -> None:
         """Count an allocation that is being written."""
-        identity = _identity(claim)
+        identity = identity_of(claim)
         layers = self._layers(identity)
         layers.in_flight = _holding(claim, allocation)
         self._changed(identity, layers)
 
     def end_in_flight(self, claim: ResourceClaim) -> None:
         """Stop counting it; the write has ended."""
-        identity = _identity(claim)
+        identity = identity_of(claim)
         layers = self._claims.get(identity)
         if layers is not None and layers.in_flight is not None:
             layers.in_flight = None
@@ -304,8 +304,8 @@ def _remove(table: dict[str, list[_T]], key: str, item: _T) -> None:
         del table[key]
 
 
-def _identity(claim: ResourceClaim) -> str:
-    # A recreated claim is another claim.
+def identity_of(claim: ResourceClaim) -> str:
+    """Return by what the claim is known: a recreated claim is another claim."""
     return claim.metadata.uid or claim_label(claim)
 
 

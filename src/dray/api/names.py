@@ -21,7 +21,6 @@ _LABEL_KEY = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _LABEL_VALUE = f"({_LABEL_KEY})?"
 _C_IDENTIFIER = "[A-Za-z_][A-Za-z0-9_]*"
 _CONFIG_MAP_KEY = "[-._a-zA-Z0-9]+"
-_ENV_VAR = "[-._a-zA-Z][-._a-zA-Z0-9]*"
 
 _matches_label = re.compile(DNS1123_LABEL).fullmatch
 _matches_subdomain = re.compile(DNS1123_SUBDOMAIN).fullmatch
@@ -33,7 +32,6 @@ _matches_dns1035 = re.compile(_DNS1035).fullmatch
 _matches_label_key = re.compile(_LABEL_KEY).fullmatch
 _matches_c_identifier = re.compile(_C_IDENTIFIER).fullmatch
 _matches_config_map_key = re.compile(_CONFIG_MAP_KEY).fullmatch
-_matches_env_var = re.compile(_ENV_VAR).fullmatch
 _matches_relaxed_env_var = re.compile(r"[ -<>-~]*").fullmatch
 _matches_port_name = re.compile("[-a-z0-9]+").fullmatch
 _has_letter = re.compile("[a-z]").search
@@ -113,14 +111,6 @@ _BAD_CONFIG_MAP_KEY = pattern_message(
     "key.name",
     "KEY_NAME",
     "key-name",
-)
-_BAD_ENV_VAR = pattern_message(
-    "a valid environment variable name must consist of alphabetic characters, digits, '_', '-', or '.', "
-    "and must not start with a digit",
-    _ENV_VAR,
-    "my.env-name",
-    "MY_ENV.NAME",
-    "MyEnvName1",
 )
 _BAD_RELAXED_ENV_VAR = (
     "a valid environment variable name must consist only of printable ASCII characters other than '='"

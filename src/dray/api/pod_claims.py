@@ -23,6 +23,11 @@ RESERVED_FOR_MAX: Final = 256
 TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
 
+def needs_no_claims(pod: Pod) -> bool:
+    """Return whether no claims are created for the Pod any more."""
+    return pod.metadata.deletion_timestamp is not None or pod.status.phase in TERMINAL_PHASES
+
+
 class PodClaim(msgspec.Struct, frozen=True, gc=False):
     """One entry of a Pod; `claim_name` is None until the claim of a template has been created."""
 

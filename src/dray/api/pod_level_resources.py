@@ -11,7 +11,7 @@ from typing import Final
 from dray.api.document import Document
 from dray.api.quantity import Quantity
 from dray.api.quota.names import HUGE_PAGES_PREFIX
-from dray.api.quota.usage import Usage, parse_amounts, peak_amounts
+from dray.api.quota.usage import Usage, is_huge_pages, parse_amounts, peak_amounts
 
 # As Kubernetes lists them in an error.
 SUPPORTED: Final = ("cpu", HUGE_PAGES_PREFIX, "memory")
@@ -21,11 +21,6 @@ _COMPUTE: Final = frozenset({"cpu", "memory"})
 def is_supported(name: str) -> bool:
     """Report whether a Pod as a whole may request the resource."""
     return name in _COMPUTE or is_huge_pages(name)
-
-
-def is_huge_pages(name: str) -> bool:
-    """Report whether the resource is a size of huge pages."""
-    return name.startswith(HUGE_PAGES_PREFIX)
 
 
 def aggregate(spec: Document, field: str) -> dict[str, Quantity]:

@@ -10,6 +10,7 @@ import msgspec
 
 from dray.api.document import Document, GroupResource
 from dray.api.errors import ConflictError
+from dray.api.pod_claims import TERMINAL_PHASES
 from dray.api.timestamps import format_time, parse_time
 from dray.apiserver.custom.status import DELETION_PENDING, FINALIZER, set_condition
 from dray.apiserver.endpoint import Endpoint
@@ -193,7 +194,7 @@ def _grace_seconds(pod: Document, options: DeleteOptions, least: int) -> int:
     else:
         own = spec.get("terminationGracePeriodSeconds")
         grace = _POD_GRACE_SECONDS if own is None else max(int(own), least)
-    if not spec.get("nodeName") or status.get("phase") in ("Succeeded", "Failed"):
+    if not spec.get("nodeName") or status.get("phase") in TERMINAL_PHASES:
         return 0
     return min(grace, _GRACE_SECONDS_MAX)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from dray.api import classic_claims as classic
 from dray.api.document import Document
+from dray.api.pod_claims import TERMINAL_PHASES
 from dray.api.timestamps import format_time
 from dray.api.types import cdi_v1alpha1
 from dray.api.types.resource_v1 import ResourceClaim
@@ -344,7 +345,7 @@ def pod_state(pod: Document) -> tuple[str, str]:
     if pod["metadata"].get("deletionTimestamp"):
         return "deleting", ""
     phase = status.get("phase") or "Pending"
-    if phase in ("Succeeded", "Failed"):
+    if phase in TERMINAL_PHASES:
         return phase.lower(), _joined(status.get("reason"), status.get("message"))
     waiting = next(_waiting(status), None)
     if waiting is not None:

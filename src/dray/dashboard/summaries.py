@@ -13,6 +13,7 @@ import orjson
 
 from dray.api.codec import from_document
 from dray.api.document import Document
+from dray.api.pod_claims import TERMINAL_PHASES
 from dray.api.types import Message, PartlyDecoded, cdi_v1alpha1
 from dray.api.types.core_v1 import NodeSelector, Pod
 from dray.api.types.meta_v1 import ObjectMeta
@@ -221,7 +222,7 @@ def _pod(document: Document) -> PodSummary:
     typed = from_document(Pod, document) if _requests_devices(document) or _reports_health(document) else None
     return PodSummary(
         row=rows.pod_row(document),
-        node=node if phase not in ("Succeeded", "Failed") else "",
+        node=node if phase not in TERMINAL_PHASES else "",
         shows_warnings=phase == "Pending",
         requests={} if typed is None else requested_resources(typed),
         unhealthy={} if typed is None else dict(unhealthy_devices_of(typed)),

@@ -18,8 +18,6 @@ PATH_LENGTH_MAX: Final = 107
 RECONNECT_FIRST_MILLISECONDS: Final = 100
 RECONNECT_MAX_MILLISECONDS: Final = 3000
 CONNECT_MILLISECONDS_MAX: Final = 5000
-# Only the owner may talk to a plugin.
-SOCKET_MODE: Final = 0o600
 
 _CHANNEL_OPTIONS: Final[Sequence[tuple[str, Any]]] = (
     # Two channels to one path must not share a connection: one of them may be a plugin that is gone.

@@ -15,6 +15,7 @@ from typing import Final
 from dray.api.document import Document, GroupVersion, NamespacedName
 from dray.api.errors import APIError, NotFoundError
 from dray.api.features import FeatureGates
+from dray.api.pod_claims import TERMINAL_PHASES
 from dray.api.timestamps import parse_time
 from dray.api.types.core_v1 import Pod
 from dray.client.interface import Client, DeleteOptions, Patch, PatchType, Resource, WriteOptions
@@ -28,7 +29,6 @@ from dray.sim.snapshot import Snapshot
 
 # Virtual seconds after the last change in which Pods that still wait may be placed: longer than the longest backoff.
 TAIL_SECONDS: Final = 30.0
-_ENDED: Final = ("Succeeded", "Failed")
 _STATUS: Final = WriteOptions(subresource="status")
 # Kinds whose controllers do not run in a replay: their Pods are part of the recording.
 _WITHOUT_CONTROLLERS: Final = frozenset({"Deployment", "DaemonSet", "Job", "Event"})
@@ -109,7 +109,7 @@ def _pod_input(change: Change, known: set[str | None]) -> Change | None:
         return Change(change.seconds, ADDED, {**pod, "metadata": metadata, "spec": spec, "status": {}})
     is_going = bool(pod["metadata"].get("deletionTimestamp"))
     # A Pod on a node has its devices until it is gone.
-    if status.get("phase") in _ENDED or (is_going and not pod["spec"].get("nodeName")):
+    if status.get("phase") in TERMINAL_PHASES or (is_going and not pod["spec"].get("nodeName")):
         return change
     return None
 

@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dray.api.pod_claims import FINALIZER, is_pod_done
+from dray.api.pod_claims import FINALIZER, is_pod_done, needs_no_claims
 from dray.api.types.core_v1 import Pod, PodResourceClaim, PodResourceClaimStatus, PodSpec, PodStatus
 from dray.api.types.meta_v1 import ObjectMeta, OwnerReference
 from dray.api.types.resource_v1 import (
@@ -89,7 +89,7 @@ def test_a_claim_needs_work_when_something_would_be_asked_or_written(
 @settings(max_examples=100, deadline=None)
 @given(pod=pods())
 def test_a_pod_that_is_done_or_being_deleted_needs_no_claims(pod: Pod) -> None:
-    assert plan.needs_no_claims(pod) == (is_pod_done(pod) or pod.metadata.deletion_timestamp is not None)
+    assert needs_no_claims(pod) == (is_pod_done(pod) or pod.metadata.deletion_timestamp is not None)
 
 
 @settings(max_examples=500, deadline=None)

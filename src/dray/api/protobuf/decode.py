@@ -20,13 +20,13 @@ from dray.api.parse import ParseError
 from dray.api.protobuf.wire import (
     CONTINUATION,
     DELIMITED,
-    FIXED64,
     VARINT,
     ProtobufError,
     read_length,
     read_varint,
     signed,
     skip,
+    wire_type_of,
 )
 from dray.api.raw_numbers import load_raw
 from dray.api.schema import load
@@ -107,12 +107,12 @@ def _add_field(target: dict[int, _Store], field: Field) -> None:
     if isinstance(kind, MapOf):
         target[field.number << 3 | DELIMITED] = _store_entry(field, kind.element)
     elif isinstance(kind, ListOf) and field.wire != "string-list":
-        wire_type = _wire_type(kind.element)
+        wire_type = wire_type_of(kind.element)
         target[field.number << 3 | wire_type] = _store_item(field.name, _compile(kind.element, field.wire))
         if wire_type != DELIMITED:
             target[field.number << 3 | DELIMITED] = _store_packed(field.name, _compile(kind.element, ""))
     else:
-        target[field.number << 3 | _wire_type(kind)] = _store_value(field)
+        target[field.number << 3 | wire_type_of(kind)] = _store_value(field)
 
 
 def _store_value(field: Field) -> _Store:
@@ -165,7 +165,7 @@ def _store_packed(name: str, read: _Read) -> _Store:
 def _store_entry(field: Field, element: Type) -> _Store:
     read = _compile(element, field.wire)
     name = field.name
-    value_key = 2 << 3 | _wire_type(element)
+    value_key = 2 << 3 | wire_type_of(element)
     zero = _zero(element, field.wire)
 
     def store(document: Document, buffer: bytes, position: int, end: int) -> int:
@@ -203,12 +203,6 @@ def _zero(element: Type, wire: str) -> Callable[[], Any]:
     if element in (Scalar.INT32, Scalar.INT64):
         return int
     return bool if element is Scalar.BOOL else str
-
-
-def _wire_type(kind: Type) -> int:
-    if kind in (Scalar.INT32, Scalar.INT64, Scalar.BOOL):
-        return VARINT
-    return FIXED64 if kind is Scalar.DOUBLE else DELIMITED
 
 
 def _compile(kind: Type, wire: str) -> _Read:

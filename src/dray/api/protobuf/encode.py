@@ -16,7 +16,7 @@ import orjson
 
 from dray.api.document import Document
 from dray.api.go_json import escape_html
-from dray.api.protobuf.wire import DELIMITED, FIXED64, VARINT, delimited, tag, varint
+from dray.api.protobuf.wire import DELIMITED, VARINT, delimited, tag, varint, wire_type_of
 from dray.api.raw_numbers import fragment
 from dray.api.schema import load
 from dray.api.schema.model import Field, ListOf, MapOf, Scalar, StructType, Type
@@ -97,20 +97,20 @@ def _compile_field(field: Field) -> _EncodeField:
         return _repeated(field.number, kind.element, field.wire)
     if isinstance(kind, MapOf):
         return _map(field.number, kind.element, field.wire)
-    key = tag(field.number, _wire_type(kind))
+    key = tag(field.number, wire_type_of(kind))
     encode = _compile(kind, field.wire)
     return lambda value: key + encode(value)
 
 
 def _repeated(number: int, element: Type, wire: str) -> _EncodeField:
-    key = tag(number, _wire_type(element))
+    key = tag(number, wire_type_of(element))
     encode = _compile(element, wire)
     return lambda values: b"".join([key + encode(value) for value in ticking(values)])
 
 
 def _map(number: int, element: Type, wire: str) -> _EncodeField:
     key = tag(number, DELIMITED)
-    value_key = tag(2, _wire_type(element))
+    value_key = tag(2, wire_type_of(element))
     encode = _compile(element, wire)
 
     def encode_map(values: Document) -> bytes:
@@ -122,12 +122,6 @@ def _map(number: int, element: Type, wire: str) -> _EncodeField:
         )
 
     return encode_map
-
-
-def _wire_type(kind: Type) -> int:
-    if kind in (Scalar.INT32, Scalar.INT64, Scalar.BOOL):
-        return VARINT
-    return FIXED64 if kind is Scalar.DOUBLE else DELIMITED
 
 
 def _compile(kind: Type, wire: str) -> _Encode:

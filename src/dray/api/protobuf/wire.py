@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from dray.api.schema.model import Scalar, Type
+
 VARINT: Final = 0
 FIXED64: Final = 1
 DELIMITED: Final = 2
@@ -101,3 +103,10 @@ def read_fields(buffer: bytes) -> dict[int, bytes]:
         else:
             position = skip(buffer, position, end, key & 7)
     return found
+
+
+def wire_type_of(kind: Type) -> int:
+    """Return how values of the type are encoded."""
+    if kind in (Scalar.INT32, Scalar.INT64, Scalar.BOOL):
+        return VARINT
+    return FIXED64 if kind is Scalar.DOUBLE else DELIMITED

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from dray.api.document import Document, GroupResource
 from dray.api.extended_resources import is_dra_extended_resource_name
-from dray.api.pod_claims import EXTENDED_RESOURCE_ANNOTATION
+from dray.api.pod_claims import EXTENDED_RESOURCE_ANNOTATION, TERMINAL_PHASES
 from dray.api.quantity import Quantity
 from dray.api.quota.names import (
     CLAIMS,
@@ -88,7 +88,6 @@ def describe(usage: Usage) -> str:
 _AmountsOf: TypeAlias = Callable[[Container], dict[str, Quantity]]
 
 _POD_COUNT: Final = count_name(PODS)
-_TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 _POD_LEVEL: Final = frozenset({"cpu", "memory"})
 # A quota for one of these requires every container to specify it; no other names do.
 _REQUIRED: Final = frozenset({"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"})
@@ -107,7 +106,7 @@ def pod_usage(pod: Pod, classes: ClassNames | None, now: datetime) -> dict[str, 
 
 def uses_resources(pod: Pod, now: datetime) -> bool:
     """Report whether the Pod uses resources: it has not finished, and its deletion is not overdue."""
-    if pod.status.phase in _TERMINAL_PHASES:
+    if pod.status.phase in TERMINAL_PHASES:
         return False
     deleted, grace = pod.metadata.deletion_timestamp, pod.metadata.deletion_grace_period_seconds
     return deleted is None or grace is None or now <= seconds_after(deleted, grace)
@@ -205,14 +204,15 @@ def _statuses(pod: Pod) -> Mapping[str, ContainerStatus]:
 def _pod_level_amounts(resources: ResourceRequirements | None, field: str) -> dict[str, Quantity]:
     """Return the pod-level amounts, which replace the sum of the containers."""
     amounts = parse_amounts(getattr(resources, field)) if resources is not None else {}
-    return {name: amount for name, amount in amounts.items() if name in _POD_LEVEL or _is_huge_pages(name)}
+    return {name: amount for name, amount in amounts.items() if name in _POD_LEVEL or is_huge_pages(name)}
 
 
 def _pod_level(pod: Pod) -> bool:
     return any(_pod_level_amounts(pod.spec.resources, field) for field in ("requests", "limits"))
 
 
-def _is_huge_pages(name: str) -> bool:
+def is_huge_pages(name: str) -> bool:
+    """Return whether the resource is a size of huge pages."""
     return name.startswith(HUGE_PAGES_PREFIX)
 
 
@@ -227,7 +227,7 @@ def _compute_usage(requests: Usage, limits: Usage) -> dict[str, Quantity]:
         if name in limits:
             usage[LIMITS_PREFIX + name] = limits[name]
     for name, amount in requests.items():
-        if _is_huge_pages(name):
+        if is_huge_pages(name):
             usage[name] = usage[requests_name(name)] = amount
     return usage
 

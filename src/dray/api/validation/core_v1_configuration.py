@@ -12,6 +12,7 @@ from dray.api.field_errors import FieldError, FieldErrors, Path, forbidden, inva
 from dray.api.names import config_map_key
 from dray.api.validation.core_v1_namespace import validate_kube_finalizers
 from dray.api.validation.meta_v1 import METADATA, validate_immutable
+from dray.api.validation.resource_fields import byte_length
 from dray.lib.processor_time import ticking
 
 SIZE_MAX: Final = 1024 * 1024
@@ -21,10 +22,6 @@ _FROZEN: Final = "field is immutable when `immutable` is set"
 _DATA: Final = Path("data")
 # The server's name for the ConfigMap as a whole.
 _WHOLE: Final = Path("[]")
-
-
-def _byte_length(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode())
 
 
 def _decoded_length(text: str) -> int:
@@ -41,7 +38,7 @@ def validate_config_map(config_map: Document) -> FieldErrors:
             errors.append(invalid(_DATA.key(key), key, "duplicate of key present in binaryData"))
     for key in ticking(binary):
         errors += [invalid(Path("binaryData").key(key), key, problem) for problem in config_map_key(key)]
-    size = sum(map(_byte_length, data.values())) + sum(map(_decoded_length, binary.values()))
+    size = sum(map(byte_length, data.values())) + sum(map(_decoded_length, binary.values()))
     if size > SIZE_MAX:
         errors.append(too_long(_WHOLE, SIZE_MAX))
     return errors

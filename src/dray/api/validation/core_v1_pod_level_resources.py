@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dray.api.document import Document
 from dray.api.field_errors import FieldErrors, Path, forbidden, invalid, not_supported
-from dray.api.pod_level_resources import SUPPORTED, aggregate, is_huge_pages, is_supported
+from dray.api.pod_level_resources import SUPPORTED, aggregate, is_supported
 from dray.api.quantity import QuantityError
-from dray.api.quota.usage import Usage, parse_amounts
+from dray.api.quota.usage import Usage, is_huge_pages, parse_amounts
 from dray.api.validation.core_v1_resources import validate_resource_name, validate_resource_requirements
 from dray.api.validation.resource_pod import claim_names, validate_container_claims
 

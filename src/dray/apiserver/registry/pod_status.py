@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dray.api.document import Document
+from dray.api.pod_claims import TERMINAL_PHASES
 from dray.api.quantity import Quantity
 
 _QOS_RESOURCES: Final = ("cpu", "memory")
@@ -37,7 +38,7 @@ def summarize(pod: Document) -> PodSummary:
     if metadata.get("deletionTimestamp"):
         if status.get("reason") == "NodeLost":
             summary.reason = "Unknown"
-        elif status.get("phase") not in ("Succeeded", "Failed"):
+        elif status.get("phase") not in TERMINAL_PHASES:
             summary.reason = "Terminating"
     return summary
 

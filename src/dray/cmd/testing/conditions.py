@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from dray.api.document import Document
+from dray.api.pod_claims import TERMINAL_PHASES
 
 # A phase, the type of a condition, one of the constants below, or a function of the object.
 Condition: TypeAlias = "str | Callable[[Document], object]"
@@ -15,7 +16,6 @@ DELETED: Final = "deleted"
 ALLOCATED: Final = "allocated"
 RESERVED: Final = "reserved"
 PHASES: Final = frozenset({"Pending", "Running", "Succeeded", "Failed"})
-_FINAL: Final = frozenset({"Succeeded", "Failed"})
 
 
 def is_met(obj: Document | None, condition: Condition) -> bool:
@@ -37,7 +37,7 @@ def is_met(obj: Document | None, condition: Condition) -> bool:
 def impossible_reason(obj: Document | None, condition: Condition) -> str:
     """Return why the condition can no longer be met: a finished Pod does not run again. Empty otherwise."""
     phase = ((obj or {}).get("status") or {}).get("phase")
-    if (obj or {}).get("kind") != "Pod" or phase not in _FINAL or condition in (EXISTS, DELETED, phase):
+    if (obj or {}).get("kind") != "Pod" or phase not in TERMINAL_PHASES or condition in (EXISTS, DELETED, phase):
         return ""
     return f"it is already {phase}" if isinstance(condition, str) else ""
 

@@ -18,7 +18,7 @@ from dray.api.classic_claims import (
     status_of,
     with_user,
 )
-from dray.api.pod_claims import TERMINAL_PHASES, is_pod_done
+from dray.api.pod_claims import is_pod_done, needs_no_claims
 from dray.api.types.cdi_v1alpha1 import ResourceClaim
 from dray.api.types.core_v1 import Node, Pod, PodResourceClaim
 from dray.api.types.meta_v1 import ObjectMeta, OwnerReference
@@ -42,11 +42,6 @@ class PodPlan:
 
 
 NOTHING: Final = PodPlan()
-
-
-def needs_no_claims(pod: Pod) -> bool:
-    """Return whether no claims are created for the Pod any more."""
-    return pod.metadata.deletion_timestamp is not None or pod.status.phase in TERMINAL_PHASES
 
 
 def plan_pod(pod: Pod | None, find: FindClaim, node: Node | None) -> PodPlan:

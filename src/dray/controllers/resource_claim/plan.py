@@ -12,7 +12,6 @@ from dray.api.features import FeatureGates
 from dray.api.pod_claims import (
     FINALIZER,
     POD_CLAIM_NAME_ANNOTATION,
-    TERMINAL_PHASES,
     PodClaim,
     extended_resource_claim_name,
     has_prioritized_list,
@@ -20,6 +19,7 @@ from dray.api.pod_claims import (
     is_pod_done,
     is_pod_reference,
     is_reserved_for,
+    needs_no_claims,
     pod_claims,
     reservation_of,
 )
@@ -90,11 +90,6 @@ def names_to_confirm(pod: Pod, find: FindClaim) -> tuple[str, ...]:
         for claim in pod_claims(pod)
         if claim.generated and claim.claim_name is not None and find(claim.claim_name) is None
     )
-
-
-def needs_no_claims(pod: Pod) -> bool:
-    """Return whether no claims are created for the Pod any more."""
-    return pod.metadata.deletion_timestamp is not None or pod.status.phase in TERMINAL_PHASES
 
 
 def plan_pod(

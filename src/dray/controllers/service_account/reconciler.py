@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Final
 
-from dray.api.document import Document, GroupVersion
+from dray.api.document import Document
 from dray.api.errors import AlreadyExistsError, ForbiddenError, NotFoundError
 from dray.client import resources
 from dray.client.controller import Requeue, Result
@@ -16,7 +16,6 @@ from dray.controllers.pod_control.pod_control import is_namespace_terminating
 from dray.controllers.reconciler import ControllerContext, Reconciler
 from dray.controllers.service_account import plan
 
-_CORE: Final = GroupVersion("", "v1")
 # How soon after a write the caches are expected to have it.
 RECHECK_SECONDS: Final = 10.0
 

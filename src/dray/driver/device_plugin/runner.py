@@ -30,7 +30,6 @@ from dray.runtime.tasks import TaskGroup, pause, stop_on_signals
 _log = logging.getLogger(__name__)
 
 FOLDER: Final = "/var/lib/kubelet/device-plugins"
-REGISTRY_FOLDER: Final = "/var/lib/kubelet/plugins_registry"
 KUBELET_SOCKET: Final = "kubelet.sock"
 # During the call kubelet waits up to 10 s for the plugin.
 REGISTER_TIMEOUT_SECONDS: Final = 30.0

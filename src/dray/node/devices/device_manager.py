@@ -22,6 +22,7 @@ import grpc.aio
 from dray.api.codec import to_document
 from dray.api.document import Document
 from dray.api.extended_resources import is_extended_resource_name
+from dray.api.pod_claims import TERMINAL_PHASES
 from dray.api.types.core_v1 import Container, Pod
 from dray.lib.clock import Clock
 from dray.node.checkpoint_file import CheckpointFile
@@ -67,7 +68,6 @@ FAILED_TO_START: Final = "Failed"
 # The reasons of the Node's events after a lost checkpoint.
 CHECKPOINT_DAMAGED: Final = "DeviceCheckpointDamaged"
 NOT_ATTRIBUTED: Final = "DevicesNotAttributed"
-_TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 _SERVER_STOP_SECONDS: Final = 1.0
 
 
@@ -112,7 +112,7 @@ class NodePods:
         """Return the UIDs of Pods that may hold resources: all but finished ones; None while not all Pods are known."""
         if not self.ready():
             return None
-        live = [pod.metadata.uid or "" for pod in self.source.all() if pod.status.phase not in _TERMINAL_PHASES]
+        live = [pod.metadata.uid or "" for pod in self.source.all() if pod.status.phase not in TERMINAL_PHASES]
         return frozenset(live).union([pod.metadata.uid or "" for pod in self.source.active()], self.orphans())
 
 
@@ -240,7 +240,7 @@ class DeviceManager(PodReservations):
         orphans = self._pods.orphans()
         if any(item.pod_uid in orphans and ANNOTATION not in item.annotations for item in self._pods.found):
             return
-        live = [pod for pod in self._pods.source.all() if pod.status.phase not in _TERMINAL_PHASES]
+        live = [pod for pod in self._pods.source.all() if pod.status.phase not in TERMINAL_PHASES]
         for slot, assignment in rebuild(self._pods.found, live, self._may_manage):
             # What the checkpoint before the last tells is older.
             if assignment.is_complete or self._allocator.assignments.get(slot) is None:

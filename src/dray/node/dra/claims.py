@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from dray.api.device_metadata import main_request
 from dray.api.document import UID, Document, NamespacedName
 from dray.api.extended_resources import is_dra_extended_resource_name
 from dray.api.pod_claims import is_for_pod, not_created_for
@@ -48,7 +49,7 @@ class Device:
 
     def serves(self, request: str) -> bool:
         """Whether the device serves the request; an empty request is served by every device."""
-        return not request or not self.request_names or base_request(request) in self.request_names
+        return not request or not self.request_names or main_request(request) in self.request_names
 
 
 class AllocatedDevice(NamedTuple):
@@ -119,11 +120,6 @@ class PodClaim:
     owned: bool
     # The Pod also runs without the claim.
     optional: bool = False
-
-
-def base_request(request: str) -> str:
-    """Return the request of a `request/subrequest`."""
-    return request.partition("/")[0]
 
 
 def info_of(claim: ResourceClaim) -> ClaimInfo:

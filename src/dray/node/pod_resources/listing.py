@@ -6,14 +6,13 @@ import functools
 from collections.abc import Iterable, Iterator
 
 from dray.api.document import NamespacedName
+from dray.api.pod_claims import TERMINAL_PHASES
 from dray.api.types.core_v1 import Container, Pod
 from dray.node.dra.claims import ClaimError, Device
 from dray.node.pod_resources.sources import HeldDevice, MemoryBlock, Sources
 from dray.node.topology.containers import is_restartable
 from dray.rpc.pb.podresources.v1 import api_pb2 as v1
 from dray.rpc.pb.podresources.v1alpha1 import api_pb2 as v1alpha1
-
-_TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
 
 def listed(sources: Sources, *, active_only: bool) -> tuple[Pod, ...]:
@@ -35,7 +34,7 @@ def find(sources: Sources, name: NamespacedName, *, active_only: bool) -> Pod | 
 
 
 def _is_finished(pod: Pod) -> bool:
-    return pod.status.phase in _TERMINAL_PHASES
+    return pod.status.phase in TERMINAL_PHASES
 
 
 def _name(pod: Pod) -> NamespacedName:

@@ -22,8 +22,6 @@ from dray.node.topology.topology_manager import Alignment, TopologyManager
 from dray.runtime.metrics import Metrics
 
 DEVICES_FOLDER: Final = "device-plugins"
-CPU_POLICIES: Final = ("none", "static")
-MEMORY_POLICIES: Final = ("None", "Static")
 
 
 @dataclass(frozen=True, slots=True)

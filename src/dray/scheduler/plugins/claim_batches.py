@@ -10,21 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 from dray.api.errors import APIError, ConflictError
-from dray.api.types.meta_v1 import ObjectMeta
+from dray.scheduler.plugins.claim_watch import HasMetadata
 
 # Changes in one write: as many as a claim of resource.k8s.io can have consumers.
 BATCH_MAX: Final = 256
-
-
-class HasMetadata(Protocol):
-    """An API object."""
-
-    @property
-    def metadata(self) -> ObjectMeta:
-        """Return its metadata."""
 
 
 C = TypeVar("C", bound=HasMetadata)

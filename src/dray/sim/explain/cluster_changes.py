@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from dray.allocator import AllocationOverlay, Allocator, AllocatorError, Reason, claim_label, device_keys
+from dray.allocator.allocations import identity_of
 from dray.api.quantity import Format, Quantity
 from dray.api.timestamps import age
 from dray.api.types.core_v1 import Node, Pod
@@ -168,14 +169,14 @@ def _smallest(
     overlay = AllocationOverlay(cluster.allocator.allocations)
     wanted = cluster.filters.wanted_on(info)
     for claim in claims:
-        overlay.take_out(_identity(claim))
+        overlay.take_out(identity_of(claim))
     if not _fits(cluster.allocator, info, wanted, overlay):
         return []
     freed = []
     for claim in sorted(claims, key=lambda claim: (-_importance(claim, priorities), _since(claim))):
-        overlay.put_back(_identity(claim))
+        overlay.put_back(identity_of(claim))
         if not _fits(cluster.allocator, info, wanted, overlay):
-            overlay.take_out(_identity(claim))
+            overlay.take_out(identity_of(claim))
             freed.append(claim)
     return freed
 
@@ -185,10 +186,6 @@ def _fits(allocator: Allocator, info: NodeInfo, wanted: Sequence[ResourceClaim],
         return allocator.find(info.node, wanted, overlay=overlay).allocations is not None
     except AllocatorError:
         return False
-
-
-def _identity(claim: ResourceClaim) -> str:
-    return claim.metadata.uid or claim_label(claim)
 
 
 def _since(claim: ResourceClaim) -> str:
@@ -261,7 +258,7 @@ def _added_nodes(cluster: Surroundings, answers: Sequence[NodeAnswer]) -> Iterat
         for claim in cluster.claims:
             # Devices that several nodes use are not multiplied with the node.
             if claim.status.allocation and local.issuperset(device_keys(claim.status.allocation)):
-                overlay.take_out(_identity(claim))
+                overlay.take_out(identity_of(claim))
         if not wanted or _fits(cluster.allocator, info, wanted, overlay):
             yield Change(f"add a node like {answer.node}", ("the new node",), Size.ADD_NODE)
             return

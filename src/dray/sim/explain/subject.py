@@ -84,11 +84,11 @@ def before(snapshot: Snapshot, subject: Subject) -> Snapshot:
     kept = (*PLACEMENT_KINDS, SCHEDULER_CONFIGURATION)
     documents = {kind: items for kind, items in snapshot.documents.items() if kind in kept}
     documents["ResourceClaim"] = [
-        _unallocated(item) if _document_key(item) in freed else item
+        _unallocated(item) if document_key(item) in freed else item
         for item in map(_with_uid, documents.get("ResourceClaim", ()))
     ]
     documents["Pod"] = [
-        _unplaced(item) if _document_key(item) == subject.pod else item for item in documents.get("Pod", ())
+        _unplaced(item) if document_key(item) == subject.pod else item for item in documents.get("Pod", ())
     ]
     if subject.pod.name == PROBE_NAME:
         documents["Pod"] = [*documents["Pod"], _probe(subject.key)]
@@ -159,7 +159,8 @@ def _key(item: Pod | ResourceClaim) -> NamespacedName:
     return NamespacedName(item.metadata.namespace or "", item.metadata.name or "")
 
 
-def _document_key(document: Document) -> NamespacedName:
+def document_key(document: Document) -> NamespacedName:
+    """Return the key of an object."""
     metadata = document["metadata"]
     return NamespacedName(metadata.get("namespace") or "", metadata["name"])
 
@@ -168,7 +169,7 @@ def _with_uid(claim: Document) -> Document:
     """Return a claim that can be told from others: one in a file by hand has no uid."""
     if claim["metadata"].get("uid"):
         return claim
-    return {**claim, "metadata": {**claim["metadata"], "uid": str(_document_key(claim))}}
+    return {**claim, "metadata": {**claim["metadata"], "uid": str(document_key(claim))}}
 
 
 def _unallocated(claim: Document) -> Document:

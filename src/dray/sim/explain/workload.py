@@ -14,6 +14,7 @@ from dray.sim.explain.answers import Stage, Verdict
 from dray.sim.explain.claim_quota import ClaimQuotas
 from dray.sim.explain.events import ObjectEvent, events_of, newest
 from dray.sim.explain.refusals import not_found, refusal
+from dray.sim.explain.subject import document_key
 from dray.sim.snapshot import Snapshot
 
 # Kind in the command line -> kind of the API.
@@ -49,7 +50,7 @@ class Workload:
 def find_workload(snapshot: Snapshot, kind: str, key: NamespacedName) -> Workload:
     """Find a workload; raise `SnapshotError` if it does not exist."""
     api_kind = KINDS[kind]
-    found = next((item for item in snapshot.documents.get(api_kind, ()) if _key(item) == key), None)
+    found = next((item for item in snapshot.documents.get(api_kind, ()) if document_key(item) == key), None)
     if found is None:
         raise not_found(snapshot, api_kind, key)
     owners = [found, *_replica_sets(snapshot, found)]
@@ -107,7 +108,7 @@ def _failure(snapshot: Snapshot, owners: Sequence[Document]) -> str:
     ]
     events: list[ObjectEvent] = []
     for owner in owners:
-        key = _key(owner)
+        key = document_key(owner)
         events += events_of(snapshot, owner["kind"], key.namespace, key.name, owner["metadata"].get("uid") or "")
     failed = newest(sorted(events, key=lambda event: event.last, reverse=True), _FAILED_CREATE, "ReplicaSetCreateError")
     return next(iter(conditions), "") or ("" if failed is None else failed.message)
@@ -173,8 +174,3 @@ def pod_to_explain(workload: Workload) -> Pod | None:
 def is_ready(pod: Pod) -> bool:
     """Return whether the Pod is ready."""
     return any(item.type == "Ready" and item.status == "True" for item in pod.status.conditions)
-
-
-def _key(document: Document) -> NamespacedName:
-    metadata = document["metadata"]
-    return NamespacedName(metadata.get("namespace") or "", metadata["name"])

@@ -11,6 +11,7 @@ from typing import Final
 
 from dray.api.document import Document
 from dray.api.errors import ConflictError, NotFoundError
+from dray.api.pod_claims import TERMINAL_PHASES
 from dray.api.timestamps import parse_time
 from dray.api.types.core_v1 import Node
 from dray.client import resources
@@ -21,7 +22,6 @@ from dray.client.shared_informers import SharedInformerFactory
 PODS: Final = resources.PODS.unstructured
 # A node ends a Pod within seconds after its grace period.
 OVERDUE_AFTER: Final = timedelta(seconds=30)
-_FINISHED: Final = ("Succeeded", "Failed")
 _STATUS: Final = WriteOptions(subresource="status")
 
 
@@ -58,7 +58,7 @@ class SimulatedKubelets:
             return
         phase = (pod.get("status") or {}).get("phase", "Pending")
         if metadata.get("deletionTimestamp"):
-            if metadata.get("finalizers") and phase not in _FINISHED:
+            if metadata.get("finalizers") and phase not in TERMINAL_PHASES:
                 # The object stays, but its containers have stopped: it uses nothing any more.
                 await self._patch_status(pod, {"phase": "Failed"})
             await self._client.delete(PODS, name, namespace, DeleteOptions(uid=metadata["uid"], grace_period_seconds=0))

@@ -8,6 +8,7 @@ from typing import Final
 
 from dray.api.document import Document
 from dray.api.names import dns1123_subdomain
+from dray.api.pod_claims import TERMINAL_PHASES
 from dray.api.selectors import LabelSelector, SelectorError
 from dray.sim.devices import device_rows
 from dray.sim.kept_fields import MIRROR_ANNOTATION
@@ -260,7 +261,7 @@ def _belongs_to_node(pod: Document) -> bool:
 
 
 def _is_done(pod: Document) -> bool:
-    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    return (pod.get("status") or {}).get("phase") in TERMINAL_PHASES
 
 
 def _key(document: Document) -> tuple[str, str]:

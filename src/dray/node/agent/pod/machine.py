@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Final, TypeAlias
 
+from dray.api.pod_claims import TERMINAL_PHASES
 from dray.api.timestamps import seconds_after
 from dray.api.types.core_v1 import Pod
 from dray.node.agent.pod.containers import ContainerKind, ContainerState, Operation, Waiting, restore_containers
@@ -75,7 +76,6 @@ IMAGE_REASONS: Final = (*PULL_REASONS, "ErrImageNeverPull", "InvalidImageName")
 # The container waits for a resource, or refers to a missing object.
 CONFIG_ERROR: Final = "CreateContainerConfigError"
 DEADLINE: Final = Rejection("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
-TERMINAL_PHASES: Final = ("Succeeded", "Failed")
 
 
 class Stage(enum.IntEnum):

@@ -9,10 +9,11 @@ from typing import Final
 
 from dray.api.codec import to_document
 from dray.api.document import Document
+from dray.api.pod_claims import TERMINAL_PHASES
 from dray.api.timestamps import format_time
 from dray.node.agent.pod.conditions import ConditionInputs, conditions
 from dray.node.agent.pod.containers import ContainerKind, ContainerState, Operation
-from dray.node.agent.pod.machine import TERMINAL_PHASES, PodMachine, Stage
+from dray.node.agent.pod.machine import PodMachine, Stage
 from dray.node.runtimes.runtime import ContainerRecord, Exit
 
 # The fields of a volume mount's status, by whether it is read-only.

@@ -17,7 +17,6 @@ from dray.scheduler.plugins.pod_index import NodeChange
 
 # Value of a topology key -> number; there are no zeros.
 Domains: TypeAlias = dict[str, int]
-NO_DOMAINS: Final[Mapping[str, int]] = {}
 NO_LABELS: Final[Mapping[str, str]] = {}
 
 
