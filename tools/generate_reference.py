@@ -11,12 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tools.reference import pictures
+from tools.reference.completion import completion_flags
 from tools.reference.documents import documents_page, schema
 from tools.reference.events import events_page
 from tools.reference.flags import flags_page
 from tools.reference.gates import gates_page
 from tools.reference.kinds import kinds_page
 from tools.reference.metrics import metrics_page
+
+from dray.cmd.completion import FLAGS
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = {
@@ -34,6 +37,7 @@ def generated() -> Iterator[tuple[Path, str]]:
     for name, make in PAGES.items():
         yield DOCS / "reference" / f"{name}.md", make()
     yield DOCS / "reference" / "documents.schema.json", schema()
+    yield FLAGS, completion_flags()
     concepts = DOCS / "concepts.md"
     yield concepts, pictures.rewritten(concepts.read_text())
 

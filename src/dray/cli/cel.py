@@ -1,4 +1,4 @@
-"""`dray cel EXPR --slices FILE`: shows which devices a CEL selector matches, and why it rejects the others."""
+"""`dray cel EXPRESSION`: shows which devices a CEL selector matches, and why it rejects the others."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
 
-import yaml
-
-from dray.api.document import Document
 from dray.cel.devices import DeviceView
 from dray.cel.environments import CompiledSelector, compile_device_selector, device_view
 from dray.cel.errors import CELError, CELRuntimeError
 from dray.cel.explain import Explanation, Reference, explain_match
+from dray.cli.command import cluster_parser, exit_on_read_error, print_hidden, read_snapshot
+from dray.sim.snapshot import Snapshot
 
 EXIT_NO_MATCH: Final = 1
 EXIT_USAGE: Final = 2
-_LIST_KINDS: Final = ("List", "ResourceSliceList")
+PROG: Final = "dray cel"
+KINDS: Final = ("ResourceSlice",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +39,10 @@ def main(argv: Sequence[str]) -> int:
     except CELError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_USAGE
-    try:
-        devices = list(_devices(_read(arguments.slices)))
-    except (OSError, yaml.YAMLError, ValueError) as error:
-        sys.stderr.write(f"dray cel: {arguments.slices}: {error}\n")
-        return EXIT_USAGE
+    with exit_on_read_error(PROG, EXIT_USAGE):
+        snapshot = read_snapshot(arguments, KINDS)
+        print_hidden(PROG, snapshot)
+    devices = list(_devices(snapshot))
     matches = [_evaluate(selector, name, view) for name, view in devices]
     explanation = explain_match(selector, [view for _, view in devices])
     if arguments.output == "json":
@@ -55,42 +53,22 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="dray cel", description="Show which devices a CEL selector matches, and why it rejects the others."
+    parser = cluster_parser(
+        PROG,
+        "Show which devices of a cluster a CEL selector matches, and why it rejects the others.",
+        formats=("text", "json"),
     )
-    parser.add_argument("expression", help="the selector, as in a DeviceClass or a claim")
-    parser.add_argument(
-        "--slices",
-        required=True,
-        metavar="FILE",
-        help="ResourceSlices as YAML or JSON (kubectl get … -o yaml); - is stdin",
-    )
-    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="output format")
+    parser.add_argument("expression", metavar="EXPRESSION", help="the selector, as in a DeviceClass or a claim")
+    # As the flag was called when there were only files.
+    parser.add_argument("--slices", dest="filename", action="append", help=argparse.SUPPRESS)
     return parser.parse_args(argv)
 
 
-def _read(path: str) -> str:
-    return sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
-
-
-def _devices(text: str) -> Iterator[tuple[str, DeviceView]]:
-    for document in yaml.safe_load_all(text):
-        for resource_slice in _slices(document):
-            spec = resource_slice.get("spec") or {}
-            for device in spec.get("devices") or ():
-                name = f"{spec['driver']}/{(spec.get('pool') or {}).get('name', '')}/{device['name']}"
-                # v1beta1 wraps a device's content in `basic`.
-                yield name, device_view(spec["driver"], device.get("basic") or device)
-
-
-def _slices(document: Any) -> Iterator[Document]:
-    if not isinstance(document, dict):
-        return
-    if document.get("kind") in _LIST_KINDS:
-        for item in document.get("items") or ():
-            yield from _slices({"kind": "ResourceSlice", **item})
-    elif document.get("kind") == "ResourceSlice":
-        yield document
+def _devices(snapshot: Snapshot) -> Iterator[tuple[str, DeviceView]]:
+    for document in snapshot.documents.get("ResourceSlice", ()):
+        spec = document["spec"]
+        for device in spec.get("devices") or ():
+            yield f"{spec['driver']}/{spec['pool']['name']}/{device['name']}", device_view(spec["driver"], device)
 
 
 def _evaluate(selector: CompiledSelector, name: str, view: DeviceView) -> Match:

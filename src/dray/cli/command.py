@@ -14,6 +14,7 @@ from typing import Any, Final, NoReturn, Protocol
 
 from dray.api.errors import APIError, UnauthorizedError
 from dray.api.features import FeatureGateError, FeatureGates
+from dray.cli.examples import EXAMPLES_TITLE, examples_text
 from dray.cli.jsonpath import JSONPathError
 from dray.cli.tables import ROW_FORMATS, output_format
 from dray.client.kubeconfig import KubeconfigError
@@ -39,11 +40,22 @@ class Render(Protocol):
 # --- Flags. ---
 
 
+class _HelpFormatter(argparse.HelpFormatter):
+    """Keeps the lines of examples."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if text.startswith(EXAMPLES_TITLE) else super()._fill_text(text, width, indent)
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that knows what a misspelt flag or value was meant to be."""
 
     def __init__(self, prog: str, description: str = "", **options: Any) -> None:
         # Subcommands are parsers of the same class, with options of argparse.
+        # `dray migrate plan` is the only one of its command.
+        examples = examples_text(prog.removeprefix("dray ").removesuffix(" plan"))
+        options["epilog"] = "\n\n".join(filter(None, (examples, options.get("epilog"))))
+        options.setdefault("formatter_class", _HelpFormatter)
         super().__init__(prog=prog, description=description, allow_abbrev=False, **options)
 
     def parse_args(  # type: ignore[override]
@@ -174,7 +186,7 @@ def run_table(prog: str, arguments: argparse.Namespace, kinds: Sequence[str], re
 
 
 @contextmanager
-def exit_on_read_error(prog: str) -> Iterator[None]:
+def exit_on_read_error(prog: str, code: int = EXIT_FAILURE) -> Iterator[None]:
     """Exit with one line on stderr if the cluster or a file cannot be read."""
     try:
         yield
@@ -183,7 +195,7 @@ def exit_on_read_error(prog: str) -> Iterator[None]:
         if isinstance(error, UnauthorizedError) and text == error.reason:
             text = "you must be logged in to the server (Unauthorized): check the credentials in your kubeconfig"
         sys.stderr.write(f"{prog}: {text}\n")
-        raise SystemExit(EXIT_FAILURE) from error
+        raise SystemExit(code) from error
 
 
 def current_namespace(arguments: argparse.Namespace) -> str:

@@ -5,16 +5,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
-import re
+import json
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from dray.cli.command import Parser
 
-_FLAG: Final = re.compile(r"(?<![\w-])(--[a-zA-Z][\w-]*|-[a-zA-Z](?![\w-]))")
+# Written by `make reference`.
+FLAGS: Final = Path(__file__).with_name("completion_flags.json")
 _BASH: Final = """\
 _dray() {{
     local current=${{COMP_WORDS[COMP_CWORD]}}
@@ -66,8 +66,7 @@ def main(argv: Sequence[str]) -> int:
     summaries = {name: item.summary for table in (PROCESSES, TOOLS) for name, item in table.items()}
     # The shell completes the first word.
     summaries = {name: summary for name, summary in summaries.items() if " " not in name}
-    flags = {name: flags_of(name) for name in summaries if name != "completion"}
-    sys.stdout.write(script(shell, flags, summaries))
+    sys.stdout.write(script(shell, flags_of_commands(), summaries))
     return 0
 
 
@@ -90,21 +89,13 @@ def _words(words: Sequence[str]) -> list[str] | None:
         known = sorted((name, item.summary) for table in tables for name, item in table.items() if " " not in name)
         return [f"{name}\t{summary}" for name, summary in known if name.startswith(current)]
     if current.startswith("-") and "=" not in current:
-        is_known = any(words[0] in table for table in tables)
-        return [flag for flag in flags_of(words[0]) if flag.startswith(current)] if is_known else []
+        return [flag for flag in flags_of_commands().get(words[0], ()) if flag.startswith(current)]
     return candidates(words)
 
 
-def flags_of(name: str) -> list[str]:
-    """Return the flags in a command's help."""
-    from dray.cmd.main import PROCESSES
-    from dray.cmd.main import main as run
-
-    text = io.StringIO()
-    with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
-        run([name, "--help-all" if name in PROCESSES else "--help"])
-    # The first line is the usage, which names no flag of its own.
-    return sorted(set(_FLAG.findall(text.getvalue().partition("\n")[2])))
+def flags_of_commands() -> Mapping[str, Sequence[str]]:
+    """Return the flags of each command, from a generated file: to ask all commands would take half a second."""
+    return dict(json.loads(FLAGS.read_text(encoding="utf-8")))
 
 
 def script(shell: str, commands: Mapping[str, Sequence[str]], summaries: Mapping[str, str]) -> str:

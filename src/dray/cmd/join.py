@@ -24,7 +24,7 @@ from dray.api.errors import APIError
 from dray.apiserver.authentication import certificates
 from dray.apiserver.authentication.certificates import node_identity
 from dray.apiserver.authentication.pki import write_kubeconfig
-from dray.cli.command import EXIT_FAILURE, EXIT_USAGE
+from dray.cli.command import EXIT_FAILURE, EXIT_USAGE, Parser
 from dray.client.certificate_requests import CertificateRequestError, obtain_certificate
 from dray.client.http import http_client
 from dray.client.interface import Client
@@ -91,11 +91,7 @@ def duration(text: str) -> float:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "dray join",
-        description="Make this machine a node of a cluster. Further flags are those of `dray node`.",
-        allow_abbrev=False,
-    )
+    parser = Parser("dray join", "Make this machine a node of a cluster. Further flags are those of `dray node`.")
     parser.add_argument("server", help="URL of the API server")
     parser.add_argument("--token", required=True, help="a token of `dray token create`")
     parser.add_argument(

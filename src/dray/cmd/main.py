@@ -16,8 +16,9 @@ from typing import Final, NamedTuple
 from dray import __version__
 
 EXIT_USAGE: Final = 2
-# As shells report it: 128 and the number of SIGINT.
+# As shells report them: 128 and the number of SIGINT or SIGPIPE.
 EXIT_INTERRUPTED: Final = 130
+EXIT_BROKEN_PIPE: Final = 141
 # Allocations between garbage collections of tools. Reference counting alone frees nearly all garbage here, most of it
 # soon: with the default of 700, a collection traverses many objects that are about to be freed. Processes, which others
 # wait for, have `garbage.THRESHOLDS`.
@@ -120,12 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     gc.set_threshold(*GC_THRESHOLDS)
     tool = TOOLS.get(name) or HIDDEN_TOOLS.get(name)
     if tool is not None:
-        # Tools print answers, not what the components of a simulation log. `dray dev` sets up its own logging.
-        logging.getLogger("dray").addHandler(logging.NullHandler())
-        try:
-            return int(importlib.import_module(tool.module).main(rest))
-        except KeyboardInterrupt:
-            return EXIT_INTERRUPTED
+        return _run_tool(tool, rest)
     process = PROCESSES.get(name)
     if process is None:
         sys.stderr.write(_unknown(name))
@@ -134,6 +130,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     from dray.cmd.process import run_process
 
     return run_process(name, rest, module=process.module, settings_class=process.settings)
+
+
+def _run_tool(tool: Tool, arguments: Sequence[str]) -> int:
+    # Tools print answers, not what the components of a simulation log. `dray dev` sets up its own logging.
+    logging.getLogger("dray").addHandler(logging.NullHandler())
+    try:
+        return int(importlib.import_module(tool.module).main(arguments))
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read the output has enough, such as `head`; the interpreter must not write the rest at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
 
 
 def usage() -> str:

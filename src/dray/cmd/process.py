@@ -24,7 +24,9 @@ def run_process(name: str, argv: Sequence[str], *, module: str, settings_class: 
     try:
         settings = read_settings(spec, argv)
     except HelpRequested as request:
-        sys.stdout.write(f"usage: dray {name} [--flag=value ...]\n\n{request.text}\n")
+        from dray.cli.examples import examples_text
+
+        sys.stdout.write(f"usage: dray {name} [--flag=value ...]\n\n{request.text}\n{examples_text(name)}\n")
         return 0
     except SettingsError as error:
         sys.stderr.write(f"dray {name}: {error}\n")

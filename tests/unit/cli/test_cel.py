@@ -84,5 +84,7 @@ def test_a_compile_error_has_its_position(
 
 
 def test_a_missing_file(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([MODEL, "--slices", "/does/not/exist.yaml"]) == 2
+    with pytest.raises(SystemExit) as end:
+        main([MODEL, "-f", "/does/not/exist.yaml"])
+    assert end.value.code == 2
     assert "No such file" in capsys.readouterr().err

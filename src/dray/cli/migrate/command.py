@@ -68,10 +68,12 @@ FINDING_COLUMNS: Final[list[Column[Finding]]] = [
 
 def main(argv: Sequence[str]) -> int:
     """Run the command."""
+    if argv and argv[0] in ("-h", "--help"):
+        _parser().print_help()
+        return 0
     if not argv or argv[0] != "plan":
-        is_help = bool(argv) and argv[0] in ("-h", "--help")
-        (sys.stdout if is_help else sys.stderr).write(USAGE)
-        return 0 if is_help else command.EXIT_USAGE
+        sys.stderr.write(USAGE)
+        return command.EXIT_USAGE
     arguments = _parser().parse_args(argv[1:])
     try:
         context = migration_context(command.read_snapshot(arguments, KINDS), arguments.resource, arguments.driver)
