@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Container, Iterable, Iterator
+from typing import Final
 
 from dray.node.devices.checkpoint import Checkpoint
 from dray.node.dra.claims import ClaimInfo
 from dray.sim.doctor.findings import Finding, Severity
 from dray.sim.snapshot import Snapshot
+
+_UID: Final = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 
 
 def check_claims(node: str, checkpoint: Iterable[ClaimInfo], snapshot: Snapshot) -> Iterator[Finding]:
@@ -26,6 +30,23 @@ def check_claims(node: str, checkpoint: Iterable[ClaimInfo], snapshot: Snapshot)
             what = f"has prepared claim {info.key} for a Pod (uid {uid}) that it is not reserved for"
             advice = "the Pod may still be running: check with `dray node resources` on the node"
             yield Finding(Severity.ERROR, "checkpoint-pod", subject, what, advice)
+
+
+def check_cdi_files(node: str, names: Iterable[str], prepared: Container[str], snapshot: Snapshot) -> Iterator[Finding]:
+    """Yield CDI files of claims that neither the cluster nor the node's checkpoint has; `prepared` are its UIDs.
+
+    Drivers name such files after the claim's UID. After a lost checkpoint, nothing else tells of a claim whose Pod and
+    containers are gone, too.
+    """
+    if "ResourceClaim" in snapshot.partial:
+        return
+    known = {claim.metadata.uid for claim in snapshot.claims} | {item.metadata.uid for item in snapshot.classic_claims}
+    for name in sorted(names):
+        uid = _UID.search(name)
+        if uid is not None and uid[0] not in known and uid[0] not in prepared:
+            what = f"has CDI file {name} of a claim (uid {uid[0]}) that does not exist and is not prepared"
+            advice = "its driver may still hold the devices: restart it; if the file stays, see its documentation"
+            yield Finding(Severity.WARNING, "leftover-cdi-file", f"node {node}", what, advice)
 
 
 def check_devices(node: str, checkpoint: Checkpoint, snapshot: Snapshot) -> Iterator[Finding]:

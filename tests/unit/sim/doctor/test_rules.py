@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -8,7 +9,7 @@ from dray.api.document import Document, NamespacedName
 from dray.node.devices.assignments import UNKNOWN, Assignment, AssignmentKey
 from dray.node.devices.checkpoint import Checkpoint
 from dray.node.dra.claims import ClaimInfo
-from dray.sim.doctor.checkpoints import check_claims, check_devices
+from dray.sim.doctor.checkpoints import check_cdi_files, check_claims, check_devices
 from dray.sim.doctor.drivers import check_drivers
 from dray.sim.doctor.findings import Finding, Severity, grouped
 from dray.sim.doctor.rules import examine
@@ -283,6 +284,18 @@ def test_a_node_that_remembers_otherwise() -> None:
     unreserved = ClaimInfo("u1", key, {GPU: ()}, frozenset({"uid-q"}))  # type: ignore[arg-type]
     rules = [item.rule for item in check_claims("node-a", [replaced, unreserved], snapshot)]
     assert rules == ["checkpoint-claim", "checkpoint-pod"]
+
+
+@pytest.mark.behaviour("SP-148")
+def test_cdi_files_of_claims_that_nobody_knows() -> None:
+    known, prepared, lost = (f"0afb2905-8284-4353-a26c-4cdcb46b94b{digit}" for digit in "012")
+    names = [f"/cdi/k8s.gpu.example.com-claim_{uid}.json" for uid in (known, prepared, lost)]
+    snapshot = Snapshot.of([claim("one", DEVICE, pods=("p",), uid=known), user()])
+    (finding,) = check_cdi_files("node-a", [*names, "/cdi/vendor.yaml"], {prepared}, snapshot)
+    assert (finding.rule, finding.subject) == ("leftover-cdi-file", "node node-a")
+    assert finding.what == f"has CDI file {names[2]} of a claim (uid {lost}) that does not exist and is not prepared"
+    # Whoever may not list claims cannot know.
+    assert list(check_cdi_files("node-a", names, (), replace(snapshot, partial={"ResourceClaim": None}))) == []
 
 
 def test_devices_allocated_to_a_deleted_pod() -> None:
