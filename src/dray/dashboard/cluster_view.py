@@ -25,6 +25,7 @@ from dray.dashboard.summaries import ClaimSummary, EventSummary, PodSummary, Sli
 from dray.sim.devices import DeviceSurvey
 from dray.sim.physical_devices import plugin_resources_of
 from dray.sim.snapshot import CLASSIC_CLAIM
+from dray.sim.usable_nodes import node_obstacle
 
 KINDS: Final = (
     "DeviceClass",
@@ -250,8 +251,9 @@ class ClusterView:
         if document is None:
             self._put("nodes", name, None)
             return
-        plugins = plugin_resources_of(from_document(Node, document), self._used.get(name, {}))
-        self._put("nodes", name, rows.node_row(document, plugins, self._pods_on[name]))
+        node, pods = from_document(Node, document), self._pods_on[name]
+        plugins = plugin_resources_of(node, self._used.get(name, {}))
+        self._put("nodes", name, rows.node_row(document, plugins, pods, node_obstacle(node, pods)))
 
     def _apply_pod(self, old: Summary | None, new: Summary | None) -> None:
         key = _key(old, new)

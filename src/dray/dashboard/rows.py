@@ -28,7 +28,7 @@ Row: TypeAlias = list[Any]
 COLUMNS: Final[Mapping[str, Sequence[str]]] = {
     "shapes": ("cards",),
     "pools": ("driver", "pool", "node", "slices", "shape", "states", "used", "segments", "notes"),
-    "nodes": ("name", "ready", "cordoned", "zone", "rack", "shape", "taints", "plugins", "pods", "created"),
+    "nodes": ("name", "ready", "cordoned", "zone", "rack", "shape", "taints", "plugins", "pods", "created", "closed"),
     "claims": ("namespace", "name", "state", "requests", "devices", "pods", "created", "allocated", "classic"),
     "pods": (
         "namespace",
@@ -233,8 +233,8 @@ def _segments(pool: Pool, used: float, held: Sequence[PoolDevice]) -> list[Row]:
 # --- Nodes. ---
 
 
-def node_row(document: Document, plugins: Sequence[PluginResource], pods: int) -> Row:
-    """Return the row of a node."""
+def node_row(document: Document, plugins: Sequence[PluginResource], pods: int, closed: str) -> Row:
+    """Return the row of a node; `closed` is why it takes no new Pod."""
     metadata, spec = document["metadata"], document.get("spec") or {}
     labels = metadata.get("labels") or {}
     rack = next((value for name, value in sorted(labels.items()) if name.rpartition("/")[2] == _RACK), "")
@@ -250,6 +250,7 @@ def node_row(document: Document, plugins: Sequence[PluginResource], pods: int) -
         [[item.name, item.allocatable, item.unhealthy, item.used] for item in plugins],
         pods,
         metadata.get("creationTimestamp", ""),
+        closed,
     ]
 
 

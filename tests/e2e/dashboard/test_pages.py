@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -61,6 +64,32 @@ def test_the_overview_shows_every_device_with_its_state(address: str, open_page:
     expect(page.locator(".lines .why").first).to_contain_text("not enough free devices")
     expect(page.get_by_text("Nothing is broken.")).to_be_visible()
     assert "key=" not in page.url, "the key stays in no history"
+
+
+@pytest.mark.behaviour("TT-15")
+def test_the_overview_counts_as_top_does(address: str, open_page: Open, server: Server, kubectl: Kubectl) -> None:
+    """What is free on a cordoned node is of no use to a new Pod."""
+
+    def numbers() -> dict[str, int]:
+        command = [sys.executable, "-m", "dray", "top", "classes", "-o", "json"]
+        environment = {**os.environ, **server.environment}
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        rows = {row["name"]: row for row in json.loads(done.stdout)["items"]}
+        return {"free for new Pods": rows["gpu"]["free"], "unavailable to new Pods": rows["gpu"]["out"]}
+
+    page = opened(open_page, address)
+    before = numbers()
+    for text, count in before.items():
+        expect(page.locator(".stats")).to_contain_text(f"{count}{text}")
+    kubectl("cordon", "sim-1")
+    try:
+        after = numbers()
+        assert after != before
+        for text, count in after.items():
+            expect(page.locator(".stats")).to_contain_text(f"{count}{text}")
+        expect(page.get_by_label("Node sim-1")).to_contain_text("cordoned")
+    finally:
+        kubectl("uncordon", "sim-1")
 
 
 def test_filters_are_in_the_address(address: str, open_page: Open) -> None:

@@ -244,6 +244,20 @@ def test_nodes_have_their_pods_and_the_resources_of_device_plugins() -> None:
     assert (row["pods"], row["plugins"]) == (0, [["example.com/fpga", 3, 1, 0]])
 
 
+@pytest.mark.behaviour("TT-15")
+def test_a_node_says_why_it_takes_no_pods() -> None:
+    view = view_of(node("a"), node("b"))
+    assert [named(view, "nodes", name)["closed"] for name in "ab"] == ["", ""]
+    cordoned = node("a")
+    cordoned["spec"]["unschedulable"] = True
+    put(view, node("a"), cordoned)
+    tainted = node("b")
+    tainted["spec"]["taints"] = [{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}]
+    put(view, node("b"), tainted)
+    refresh(view)
+    assert [named(view, "nodes", name)["closed"] for name in "ab"] == ["node cordoned", "node taint dedicated"]
+
+
 def test_the_state_of_pods() -> None:
     waiting = [{"name": "main", "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "again"}}}]
     message = "0/3 nodes are available: 3 Insufficient cpu."

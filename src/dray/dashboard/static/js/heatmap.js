@@ -181,7 +181,7 @@ export class Heatmap {
     }
     cells.forEach((card, index) => this._drawCell(context, card, x + (index % columns) * step, y + Math.floor(index / columns) * step, palette));
     if (node.problem) {
-      context.strokeStyle = node.problem === "cordoned" ? palette.tainted : palette.unhealthy;
+      context.strokeStyle = node.problem === "not ready" ? palette.unhealthy : palette.tainted;
       context.lineWidth = 1;
       context.strokeRect(x - 0.5, y - 0.5, block.width + 1, block.height + 1);
     }

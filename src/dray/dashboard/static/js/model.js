@@ -71,11 +71,12 @@ function sortedNames(names) {
 }
 
 function nodeOf(name, { row, pools }) {
+  const gone = !row && name !== NO_NODE && store.listed(["Node"]) ? "node gone" : "";
   const before = known.get(name);
-  if (before && before.row === row && before.pools.length === pools.length && pools.every((pool, index) => pool === before.pools[index])) return before;
-  const node = { ...(row ?? { key: name, name, ready: "", cordoned: false, zone: "", rack: "", shape: "", taints: [], plugins: [], pods: 0, created: "" }), row, pools };
+  if (before && before.row === row && (row || before.closed === gone) && before.pools.length === pools.length && pools.every((pool, index) => pool === before.pools[index])) return before;
+  const node = { ...(row ?? { key: name, name, ready: "", cordoned: false, zone: "", rack: "", shape: "", taints: [], plugins: [], pods: 0, created: "", closed: gone }), row, pools };
   node.cards = [...(row ? pluginCards(row) : []), ...pools.flatMap((pool) => pool.cards)];
-  Object.assign(node, usage(node.cards), { problem: nodeProblem(node), byClass: null });
+  Object.assign(node, usage(node.cards, node.closed), { problem: nodeProblem(node), byClass: null });
   return node;
 }
 
@@ -94,7 +95,8 @@ function noUsage() {
   return { total: 0, used: 0, free: 0, partly: 0, full: 0, out: 0, loading: 0, share: 0, state: "free" };
 }
 
-function usage(cards) {
+// What is free on a node that takes no Pods is out of use, as `dray top` counts it.
+function usage(cards, closed) {
   const counts = noUsage();
   for (const card of cards) {
     counts.total++;
@@ -105,6 +107,10 @@ function usage(cards) {
     else if (card.state === "partly") counts.partly++;
     else counts.full++;
     if (SEVERITY[card.state] < SEVERITY[counts.state]) counts.state = card.state;
+  }
+  if (closed) {
+    counts.out += counts.free;
+    counts.free = 0;
   }
   counts.share = counts.total ? counts.used / counts.total : 0;
   return counts;
@@ -129,14 +135,14 @@ function usageOfNodeByClass(item) {
       classes.get(name).push(card);
     }
   }
-  item.byClass = [...classes].map(([name, cards]) => [name, usage(cards)]);
+  item.byClass = [...classes].map(([name, cards]) => [name, usage(cards, item.closed)]);
   return item.byClass;
 }
 
 function nodeProblem(node) {
   if (node.ready && node.ready !== "True") return "not ready";
   if (node.cordoned) return "cordoned";
-  return "";
+  return node.closed.replace(/^node /, "");
 }
 
 export function usageByClass() {

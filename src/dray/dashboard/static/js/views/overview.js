@@ -66,8 +66,8 @@ export const overviewView = {
     const known = (text) => (devices.loading || !store.pictured ? "…" : text);
     const values = [
       [known(percent(devices.share)), `of ${plural(devices.total, "physical device")} in use`, devices.share],
-      [known(number(devices.free)), "entirely free"],
-      [known(number(devices.out)), "tainted or defective", undefined, devices.out ? "warn" : ""],
+      [known(number(devices.free)), "free for new Pods"],
+      [known(number(devices.out)), "unavailable to new Pods", undefined, devices.out ? "warn" : ""],
       ready === real.length ? [number(ready), "nodes, all ready"] : [number(real.length - ready), `of ${number(real.length)} nodes not ready`, undefined, "bad"],
       [listed(number(count("running"))), count("running") === 1 ? "Pod running" : "Pods running"],
       [listed(number(count("pending"))), count("pending") === 1 ? "Pod pending" : "Pods pending", undefined, count("pending") ? "warn" : ""],
