@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+import orjson
 import yaml
 
 from dray.api.document import Document
@@ -22,6 +25,9 @@ _SLOW_BYTES: Final = 20 * _MEGABYTE
 # Where kubectl begins an item of a list, and the list itself.
 _ITEM: Final = b"\n- "
 _ITEMS: Final = b"\nitems:\n- "
+
+_NOT_BLANK: Final = re.compile(r"\S")
+_JSON: Final = json.JSONDecoder()
 
 # Called with (done, total, description).
 Progress = Callable[[int, int, str], None]
@@ -70,10 +76,7 @@ def _contents(path: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _documents(content: bytes, progress: Progress) -> Iterator[Document]:
-    done = 0
-    for number, part in enumerate(_parts(content), 1):
-        value: Any = _parsed(part, done, len(content), progress)
-        done += len(part)
+    for number, value in enumerate(_values(content, progress), 1):
         if value is None:
             continue
         if not isinstance(value, dict):
@@ -84,6 +87,39 @@ def _documents(content: bytes, progress: Progress) -> Iterator[Document]:
             name = f' of "{known["name"]}"' if known and known.get("name") else ""
             raise SnapshotError(f"document {number}{name}: {missing[0]} is missing or not a string")
         yield value
+
+
+def _values(content: bytes, progress: Progress) -> Iterator[Any]:
+    """Yield the values of a file: YAML documents, JSON values one after the other, or those of an array."""
+    found = _json_values(content) if _is_json(content) and b"\n---" not in content else None
+    if found is None:
+        done = 0
+        for part in _parts(content):
+            yield _parsed(part, done, len(content), progress)
+            done += len(part)
+        return
+    for value in found:
+        yield from value if isinstance(value, list) else (value,)
+
+
+def _json_values(content: bytes) -> list[Any] | None:
+    """Return JSON values that follow each other, as `jq -c` writes them; None if it is none or YAML with braces."""
+    try:
+        return [orjson.loads(content)]
+    except orjson.JSONDecodeError:
+        text = content.decode()
+    found: list[Any] = []
+    position = 0
+    while (rest := _NOT_BLANK.search(text, position)) is not None:
+        position = rest.start()
+        try:
+            value, position = _JSON.raw_decode(text, position)
+        except ValueError as error:
+            if not found or text[position] not in "{[":
+                return None
+            raise SnapshotError(f"JSON value {len(found) + 1}: {error}") from error
+        found.append(value)
+    return found
 
 
 def _parsed(text: bytes, done: int, total: int, progress: Progress) -> Any:
@@ -119,14 +155,11 @@ def _before_key(text: bytes) -> tuple[bytes, bytes]:
 
 
 def _is_json(text: bytes) -> bool:
-    return text.lstrip()[:1] == b"{"
+    return text.lstrip()[:1] in (b"{", b"[")
 
 
 def _parts(content: bytes) -> Iterator[bytes]:
     """Split a YAML stream at lines of three dashes."""
-    if _is_json(content) and b"\n---" not in content:
-        yield content
-        return
     lines: list[bytes] = []
     for line in content.splitlines():
         if line == b"---" or line.startswith(b"--- "):

@@ -29,7 +29,7 @@ def declared_kinds(documents: Iterable[Document]) -> dict[str, str | None]:
         declared = metadata.get(HEADER) if isinstance(metadata, dict) else None
         if isinstance(declared, dict):
             found |= {name: scope for name, scope in declared.items() if scope is None or isinstance(scope, str)}
-        elif kind.endswith("List") and kind != "List" and isinstance(document.get("items"), list):
+        elif kind.endswith("List") and kind != "List" and isinstance(document.get("items", ""), list | None):
             group = GroupVersion.parse(document["apiVersion"]).group
             found[kind_key(kind.removesuffix("List"), group)] = ""
     return found

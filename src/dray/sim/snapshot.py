@@ -313,8 +313,9 @@ def each_object(documents: Iterable[Document]) -> Iterator[Document]:
         kind, version = document.get("kind"), document.get("apiVersion")
         if not kind or not version or not isinstance(kind, str) or not isinstance(version, str):
             raise SnapshotError("an object has no apiVersion or no kind; is this what `kubectl get -o yaml` wrote?")
-        if kind.endswith("List") and isinstance(document.get("items"), list):
-            yield from each_object(_with_type(item, document) for item in document["items"])
+        # Go writes an empty list as null.
+        if kind.endswith("List") and "items" in document and isinstance(document["items"], list | None):
+            yield from each_object(_with_type(item, document) for item in document["items"] or ())
         else:
             yield document
 

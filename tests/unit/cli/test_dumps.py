@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -71,6 +71,63 @@ def test_json_with_fractions_is_read_as_json(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [node("a", note="took, 1.5 s")]}))
     assert len(read_snapshot([str(path)]).nodes) == 1
+
+
+FORMS: dict[str, Callable[[Sequence[Document]], str]] = {
+    "list": lambda items: json.dumps({"apiVersion": "v1", "kind": "List", "items": items}),
+    "array": json.dumps,
+    "JSON lines": lambda items: "\n".join(map(json.dumps, items)),
+    "indented JSON values": lambda items: "\n".join(json.dumps(item, indent=2) for item in items) + "\n\n",
+    "JSON documents": lambda items: "\n---\n".join(map(json.dumps, items)),
+    "YAML documents": lambda items: str(yaml.safe_dump_all(items)),
+    "lists of kinds": lambda items: "".join(
+        json.dumps({"apiVersion": "v1", "kind": f"{item['kind']}List", "items": [item]}) for item in items
+    ),
+    "with a byte order mark": lambda items: "\ufeff" + json.dumps({"apiVersion": "v1", "kind": "List", "items": items}),
+}
+
+
+@pytest.mark.behaviour("TT-16")
+@pytest.mark.parametrize("form", FORMS)
+def test_every_object_of_a_dump_is_read_whatever_its_form(
+    form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "dump.json"
+    path.write_text(FORMS[form]([pod("one"), node("node"), pod("two")]))
+    found = read_snapshot([str(path)])
+    assert [item["metadata"]["name"] for kind in ("Pod", "Node") for item in found.documents[kind]] == [
+        "one",
+        "two",
+        "node",
+    ]
+    assert "not in the dump: nodes" not in shown(capsys, "doctor", "-f", str(path))
+
+
+@pytest.mark.behaviour("TT-16")
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "tool", ["doctor", "top", "claims", "simulate", "plan", "rebalance", "devices", "explain pod one"]
+)
+def test_a_dump_that_was_cut_off_is_not_read(
+    form: str, tool: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "dump.json"
+    path.write_text(FORMS[form]([pod("one"), node("node"), pod("two")]).rstrip()[:-40])
+    said = shown(capsys, *tool.split(), "-f", str(path))
+    if form == "YAML documents":
+        # Half of a document may be one, too.
+        assert "two" not in said
+        return
+    assert said.startswith(f"dray {tool.split(maxsplit=1)[0]}: {path}: ")
+    assert len(said.splitlines()) == 1
+
+
+@pytest.mark.behaviour("TT-16")
+@pytest.mark.parametrize("items", ["[]", "null"])
+def test_an_empty_list_may_be_null(items: str, tmp_path: Path) -> None:
+    path = tmp_path / "dump.json"
+    path.write_text(f'{{"apiVersion": "v1", "kind": "PodList", "items": {items}}}')
+    assert "Pod" in read_snapshot([str(path)]).listed
 
 
 def test_one_bad_object_does_not_stop_the_others(tmp_path: Path) -> None:

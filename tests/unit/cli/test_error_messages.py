@@ -53,7 +53,7 @@ def test_error_messages(arguments: str, code: int, line: str, tmp_path: Path) ->
             "apiVersion: v1\nkind: Namespace\nmetadata: {name: a}\n---\nmetadata: {}\n",
             "document 2: apiVersion is missing",
         ),
-        ("[1, 2]\n", "expected an object with apiVersion and kind, found list"),
+        ("[1, 2]\n", "expected an object with apiVersion and kind, found int"),
     ],
 )
 def test_manifests_that_are_no_objects(text: str, message: str, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def validate_container(
         errors += validate_env_from(sources, path.child("envFrom"))
     mounts, devices = container.get("volumeMounts") or (), container.get("volumeDevices") or ()
     if mounts or devices:
-        errors += _validate_mounts(mounts, devices, volumes, path.child("volumeMounts"))
+        errors += _validate_mounts(container, volumes, path.child("volumeMounts"))
         errors += _validate_devices(devices, mounts, volumes, path.child("volumeDevices"))
     policy = container.get("imagePullPolicy") or ""
     if policy not in _PULL_POLICIES:
@@ -136,10 +136,10 @@ def host_port_conflicts(containers: Sequence[Document], path: Path) -> FieldErro
 # --- Mounts.
 
 
-def _validate_mounts(
-    mounts: Sequence[Document], devices: Sequence[Document], volumes: Collection[str], path: Path
-) -> FieldErrors:
+def _validate_mounts(container: Document, volumes: Collection[str], path: Path) -> FieldErrors:
     errors: FieldErrors = []
+    mounts, devices = container.get("volumeMounts") or (), container.get("volumeDevices") or ()
+    is_privileged = bool((container.get("securityContext") or {}).get("privileged"))
     device_names = {device.get("name") for device in devices}
     device_paths = {device.get("devicePath") for device in devices}
     seen: set[str] = set()
@@ -159,11 +159,11 @@ def _validate_mounts(
             errors.append(invalid(at.child("name"), name, "must not already exist in volumeDevices"))
         if target in device_paths:
             errors.append(invalid(at.child("mountPath"), target, "must not already exist as a path in volumeDevices"))
-        errors += _validate_mount_options(mount, at, path)
+        errors += _validate_mount_options(mount, at, path, is_privileged=is_privileged)
     return errors
 
 
-def _validate_mount_options(mount: Document, path: Path, parent: Path) -> FieldErrors:
+def _validate_mount_options(mount: Document, path: Path, parent: Path, *, is_privileged: bool) -> FieldErrors:
     errors: FieldErrors = []
     sub_path, expression = mount.get("subPath") or "", mount.get("subPathExpr") or ""
     if sub_path:
@@ -176,6 +176,9 @@ def _validate_mount_options(mount: Document, path: Path, parent: Path) -> FieldE
     propagation = mount.get("mountPropagation")
     if propagation is not None and propagation not in _PROPAGATIONS:
         errors.append(not_supported(parent.child("mountPropagation"), propagation, _PROPAGATIONS))
+    if propagation == "Bidirectional" and not is_privileged:
+        text = "Bidirectional mount propagation is available only to privileged containers"
+        errors.append(forbidden(parent.child("mountPropagation"), text))
     return errors
 
 

@@ -84,6 +84,21 @@ CONTAINER_ROWS: dict[str, tuple[Spec, list[str]]] = {
         {"volumeMounts": [{"name": "v", "mountPath": "/v"}]},
         ['spec.containers[0].volumeMounts[0].name: Not found: "v"'],
     ),
+    "mounts that others are to see": (
+        {"volumeMounts": [{"name": "v", "mountPath": "/v", "mountPropagation": "Bidirectional"}]},
+        [
+            'spec.containers[0].volumeMounts[0].name: Not found: "v"',
+            "spec.containers[0].volumeMounts.mountPropagation: Forbidden: Bidirectional mount propagation is available "
+            "only to privileged containers",
+        ],
+    ),
+    "mounts that others see": (
+        {
+            "volumeMounts": [{"name": "v", "mountPath": "/v", "mountPropagation": "Bidirectional"}],
+            "securityContext": {"privileged": True},
+        },
+        ['spec.containers[0].volumeMounts[0].name: Not found: "v"'],
+    ),
     "request above limit": (
         {"resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}},
         ['spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1'],
