@@ -27,6 +27,11 @@ def reports_missing_claim(message: str, name: str) -> bool:
     return f'persistentvolumeclaim "{name}" not found' in message
 
 
+def reports_skipped_classes(message: str) -> bool:
+    """Return whether the scheduler skips alternatives whose device class does not exist."""
+    return " skipped: device class " in message
+
+
 def reports_unbound_claims(message: str) -> bool:
     """Return whether a volume claim is not bound whose class does not wait for the first consumer."""
     return REASON_UNBOUND in message

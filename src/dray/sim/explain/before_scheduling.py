@@ -35,6 +35,7 @@ from dray.sim.holdings import kubectl_line, plural
 from dray.sim.notes import DEFAULT_SCHEDULER_NAME
 from dray.sim.scheduler_messages import (
     reports_missing_claim,
+    reports_skipped_classes,
     reports_unbound_claims,
     scheduler_message,
     without_preemption,
@@ -249,6 +250,9 @@ def class_obstacle(snapshot: Snapshot, pod: Pod, _now: datetime) -> Verdict | No
 
 def missing_class(snapshot: Snapshot, pod: Pod) -> tuple[str, str] | None:
     """Return the first claim or template of the Pod that requests a class which does not exist, and the class."""
+    if reports_skipped_classes(scheduler_message(pod)):
+        # The scheduler goes on without it.
+        return None
     known = {item.metadata.name for item in snapshot.classes}
     requested = ((owner, name) for owner, spec in claim_specs(snapshot, pod) for name in class_names(spec))
     return next(((owner, name) for owner, name in requested if name not in known), None)

@@ -231,7 +231,7 @@ class _Trial:
         snapshot = before(question.snapshot, subject)
         pod = _find_pod(snapshot, subject.pod)
         assert pod is not None, "a Pod that is explained exists"
-        documents = (item for kind in GROUP_KINDS for item in snapshot.documents.get(kind, ()))
+        documents = (item for kind in GROUP_KINDS for item in question.snapshot.documents.get(kind, ()))
         self._question, self._subject = question, subject
         # Why the Pod has no claim; empty if it has all.
         self.refusal = ""

@@ -648,3 +648,18 @@ def test_a_claim_that_poses_as_that_of_a_pods_extended_resources_is_named() -> N
     posing["metadata"]["ownerReferences"] = [{"uid": train["metadata"]["uid"], "controller": True}]
     text = "waits until claim team/posing is no longer annotated as its own: used by other"
     assert said(train, posing).startswith(text)
+
+
+@pytest.mark.behaviour("PL-36")
+@pytest.mark.parametrize("skips", [True, False])
+def test_an_alternative_that_the_scheduler_skips_is_not_waited_for(skips: bool) -> None:
+    asked = {"allocationMode": "ExactCount", "count": 3}
+    parts = [{"name": name, "deviceClassName": name, **asked} for name in ("no", "gpu")]
+    train = waiting_pod("train", "listed")
+    told = '0/1 nodes are available: 1 cannot allocate all claims (request "gpu/gpu": 2 devices: 2 usable but 3 needed'
+    told += "; request gpu/no skipped: device class no does not exist)." if skips else ")."
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": told}
+    train["status"] = {"conditions": [condition]}
+    sentence = said(train, template("listed", {"name": "gpu", "firstAvailable": parts}))
+    assert sentence.startswith('waits for DeviceClass "no"') is not skips
+    assert ("2 devices" in sentence or "3 needed" in sentence) is skips
