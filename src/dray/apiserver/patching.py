@@ -154,11 +154,23 @@ def _apply(request: PatchRequest, document: Document | None, now: datetime) -> D
             # It has no unknown fields; null where it is no value is refused by validation.
             normalize_metadata(result)
         else:
-            _normalize(request, result, document)
+            _normalize(request, result, _with_own_fields(document, result))
     except DecodeError as error:
         raise PatchFailedError(f"failed to convert new object ({object_text(applied)}): {error}") from error
     _report_duplicates(request, duplicates)
     return result
+
+
+def _with_own_fields(stored: Document | None, result: Document) -> Document | None:
+    """Return the stored object, with the metadata of an apply that has changed nothing else there than managedFields.
+
+    Those are the server's own, so that the metadata need not be checked again.
+    """
+    if stored is None:
+        return None
+    before, after = stored["metadata"], result["metadata"]
+    is_kept = all(name == "managedFields" or before.get(name) is value for name, value in after.items())
+    return stored | {"metadata": after} if is_kept else stored
 
 
 def _applied(request: PatchRequest) -> tuple[Document, Sequence[str]]:

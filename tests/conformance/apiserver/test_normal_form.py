@@ -136,6 +136,18 @@ async def test_a_status_in_two_patches(api: Local, content_type: str) -> None:
 # --- Server-side apply.
 
 
+async def test_metadata_that_comes_with_an_applied_status(api: Local) -> None:
+    await run_pod(api)
+    metadata = {"name": "a", "labels": {"tier": None}, "annotations": {}, "generateName": ""}
+    for status in ({"phase": "Running"}, {"phase": "Running", "message": "b"}):
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": status}
+        query = {"fieldManager": "a", "force": "true"}
+        await api.request("patch", "core/v1/pods/a/status@default", body, content_type=APPLY, query=query)
+        found = (await stored(api, "core/pods/default/a"))["metadata"]
+        assert found["labels"] == {"tier": ""}
+        assert found.keys().isdisjoint({"annotations", "generateName"})
+
+
 async def test_null_keeps_what_others_have_added(api: Local) -> None:
     """Null is an empty map, to which the merge adds nothing and of which it removes nothing."""
     labels = {"metadata": {"name": "a", "labels": {"a": "b"}}, "data": {"a": "b"}}
