@@ -11,7 +11,7 @@ import pytest
 
 from dray.api.document import Document, GroupVersion
 from dray.api.errors import ServiceUnavailableError
-from dray.client.interface import unstructured
+from dray.client.interface import DeleteOptions, PropagationPolicy, unstructured
 from dray.controllers.cron_job.reconciler import CronJobController
 from dray.controllers.job.reconciler import JobController
 from dray.sim.replica.virtual_time import run_virtually
@@ -19,6 +19,8 @@ from tests.conformance.controllers.cluster import JOBS, TEAM, Cluster, running_c
 
 CRON_JOBS = unstructured(GroupVersion("batch", "v1"), "cronjobs", "CronJob")
 STAMP = "batch.kubernetes.io/cronjob-scheduled-timestamp"
+# A Job that is deleted without a policy keeps its Pods, and stays until the garbage collector has let them go.
+AT_ONCE = DeleteOptions(propagation_policy=PropagationPolicy.BACKGROUND)
 
 
 def run(scenario: Callable[[Cluster], Awaitable[None]], *, prepare: Any = None) -> None:
@@ -187,7 +189,7 @@ def test_a_lost_response_and_a_late_cache_start_a_job_once() -> None:
         cluster.transport.held.update(("jobs", "cronjobs"))
         await cluster.until_status(CRON_JOBS, "tick", lastSuccessfulTime=None)
         (job,) = await cluster.list(JOBS)
-        await cluster.user.delete(JOBS, job["metadata"]["name"], TEAM)
+        await cluster.user.delete(JOBS, job["metadata"]["name"], TEAM, AT_ONCE)
         await cluster.settle(20)
         assert job["metadata"]["name"] not in {item["metadata"]["name"] for item in await cluster.list(JOBS)}
         cluster.transport.held.clear()
@@ -202,7 +204,7 @@ def test_strangers_and_missing_jobs_are_reported() -> None:
         created = await add_cron_job(cluster, seconds=100)
         (job,) = await until_jobs(cluster, 1)
         await cluster.until_status(CRON_JOBS, "tick", lastScheduleTime=job["metadata"]["annotations"][STAMP])
-        await cluster.user.delete(JOBS, job["metadata"]["name"], TEAM)
+        await cluster.user.delete(JOBS, job["metadata"]["name"], TEAM, AT_ONCE)
         owner = job["metadata"]["ownerReferences"]
         spec = created["spec"]["jobTemplate"]["spec"]
         await cluster.create(JOBS, "stranger", spec, ownerReferences=owner)
