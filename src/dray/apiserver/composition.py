@@ -157,7 +157,9 @@ async def running_server(config: ServerConfig) -> AsyncIterator[APIServer]:
     conversion = ConversionParts(
         configured.client, ConversionMetrics(config.metrics_registry), config.clock, config.random_source
     )
-    definitions = ServedDefinitions(catalog, config.clock, lambda definition: ConversionWebhook(definition, conversion))
+    definitions = ServedDefinitions(
+        catalog, config.clock, lambda definition, schemas: ConversionWebhook(definition, schemas, conversion)
+    )
     cache = ObjectCache(definitions.observe, addresses.observe, configured.observe)
     documents = DocumentCache()
     stored = {endpoint.resource: endpoint for endpoint in catalog.storage_endpoints()}

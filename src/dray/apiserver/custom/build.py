@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from dray.api.document import Document, GroupResource, GroupVersionKind
 from dray.api.structural.paths import PathSyntaxError, compile_path, simple_names
@@ -26,14 +26,16 @@ _VERBS: Final = ("delete", "deletecollection", "get", "list", "patch", "create",
 _NO_SELECTOR: Final = ("status", "")
 
 
-def build_endpoints(
-    definition: Document, open_conversion: Callable[[Document], Conversion]
-) -> tuple[CustomEndpoint, ...]:
+# Returns the conversion by the webhook of a definition, given the schemas of its versions.
+OpenConversion: TypeAlias = Callable[[Document, Mapping[str, CompiledSchema]], Conversion]
+
+
+def build_endpoints(definition: Document, open_conversion: OpenConversion) -> tuple[CustomEndpoint, ...]:
     """Return an endpoint for each served version, with the accepted names; webhooks get an `open_conversion`."""
     versions = definition["spec"]["versions"]
     schemas = {item["name"]: _compiled(definition, item) for item in versions}
     exact = len(versions) == 1 and definition["metadata"].get("generation") == 1
-    conversion = open_conversion(definition) if needs_webhook(definition) else None
+    conversion = open_conversion(definition, schemas) if needs_webhook(definition) else None
     return tuple(
         _endpoint(definition, item, schemas, exact=exact, conversion=conversion)
         for item in versions

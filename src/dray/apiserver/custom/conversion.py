@@ -26,6 +26,7 @@ from dray.apiserver.custom.conversion_review import (
     review_version,
     shown_kind,
 )
+from dray.apiserver.custom.schema import CompiledSchema
 from dray.apiserver.endpoint import ConversionFailedError
 from dray.apiserver.metadata import random_uid
 from dray.lib.clock import Clock
@@ -90,13 +91,17 @@ class ConversionParts(msgspec.Struct, frozen=True):
 
 
 class ConversionWebhook:
-    """Converts the objects of one definition, as its spec is; another spec makes another one."""
+    """Converts the objects of one definition, as its spec is; another spec makes another one.
 
-    def __init__(self, definition: Document, parts: ConversionParts) -> None:
+    What is converted has the defaults of the schema of its version, and gets only the fields of the other one.
+    """
+
+    def __init__(self, definition: Document, schemas: Mapping[str, CompiledSchema], parts: ConversionParts) -> None:
         spec = definition["spec"]
         webhook = spec["conversion"]["webhook"]
         self._name: str = definition["metadata"]["name"]
         self._parts = parts
+        self._schemas = schemas
         self._target = WebhookTarget.of(webhook.get("clientConfig") or {})
         self._review_version = review_version(webhook.get("conversionReviewVersions") or ())
         storage = next(item["name"] for item in spec["versions"] if item.get("storage"))
@@ -182,6 +187,10 @@ class ConversionWebhook:
         """Call the webhook for some values."""
         parts = self._parts
         documents = [load_stored(value) for value in values]
+        for document in documents:
+            # Objects may be stored in a version that the definition no longer has.
+            if schema := self._schemas.get(_version(document["apiVersion"])):
+                schema.complete_stored(document)
         head = f"conversion webhook for {shown_kind(documents[0])}"
         if not self._review_version:
             raise ConversionFailedError("no supported conversion review versions")
@@ -199,6 +208,8 @@ class ConversionWebhook:
         finally:
             versions = (_version(documents[0]["apiVersion"]), _version(api_version))
             parts.metrics.called(self._name, versions, parts.clock.monotonic() - started, failure)
+        for document in converted:
+            self._schemas[_version(api_version)].pruner.prune(document)
         return {value: orjson.dumps(document) for value, document in zip(values, converted, strict=True)}
 
 

@@ -85,6 +85,9 @@ class CustomEndpoint(Endpoint):
         document = super().decode(value, revision)
         if self.completes_stored:
             document["apiVersion"] = self.storage_api_version
+            if self.conversion is not None and self.group_version != self.conversion.storage:
+                # It had its defaults before it was converted.
+                return document
             self._stored_schema.complete_stored(document)
             if self._stored_schema is not self.schema:
                 self.schema.pruner.prune(document)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
 from dray.api.document import Document, GroupResource, copy_document
@@ -12,7 +12,7 @@ from dray.api.errors import APIError, ConflictError, NotFoundError
 from dray.api.timestamps import format_time
 from dray.apiserver.call import Call, ObjectResult, Result
 from dray.apiserver.catalog import Catalog
-from dray.apiserver.custom.build import build_endpoints
+from dray.apiserver.custom.build import OpenConversion, build_endpoints
 from dray.apiserver.custom.deletion import delete_stored
 from dray.apiserver.custom.status import (
     DELETION_IN_PROGRESS,
@@ -23,7 +23,7 @@ from dray.apiserver.custom.status import (
     plan_status,
     set_condition,
 )
-from dray.apiserver.endpoint import Conversion, Endpoint
+from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.local_transport import LocalTransport, own_request
 from dray.client.workqueue import RetryLimiter
 from dray.lib.clock import Clock
@@ -43,7 +43,7 @@ _SETTLE_SECONDS: Final = 2.0
 class ServedDefinitions:
     """The custom resource definitions that the catalog serves; `observe` serves a definition at once."""
 
-    def __init__(self, catalog: Catalog, clock: Clock, open_conversion: Callable[[Document], Conversion]) -> None:
+    def __init__(self, catalog: Catalog, clock: Clock, open_conversion: OpenConversion) -> None:
         self._catalog = catalog
         self._clock = clock
         self._open_conversion = open_conversion

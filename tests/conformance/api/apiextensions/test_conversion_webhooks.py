@@ -324,3 +324,18 @@ async def test_admission_webhooks_get_the_version_that_they_ask_for(gadgets: Con
     assert (seen[0]["object"]["apiVersion"], seen[0]["object"]["spec"]) == ("example.com/v2", {"colors": ["red"]})
     assert seen[0]["requestKind"]["version"] == "v1"
     assert made["spec"] == {"color": "red+x"}
+
+
+@pytest.mark.behaviour("CR-04")
+async def test_what_is_converted_has_the_defaults_of_its_own_version(gadgets: Converted) -> None:
+    await gadgets.create(gadget("one", 2), V2)
+    body = copy_document(gadgets.definition())
+    schemas = [item["schema"]["openAPIV3Schema"] for item in body["spec"]["versions"]]
+    old, new = (schema["properties"]["spec"]["properties"] for schema in schemas)
+    old["color"]["default"], new["colors"]["default"] = "old", ["a", "b"]
+    found = await gadgets.api.request("get", f"{DEFINITIONS}/{NAME}")
+    await gadgets.api.request("update", f"{DEFINITIONS}/{NAME}", found | {"spec": body["spec"]})
+    assert (await gadgets.get("one", V2))["spec"] == {"colors": ["a", "b"]}
+    assert (await gadgets.get("one", V1))["spec"] == {"color": "a+b"}
+    assert (await gadgets.create(gadget("two", 1), V1))["spec"] == {"color": "old"}
+    assert (await gadgets.stored("two"))["spec"] == {"colors": ["old"]}
