@@ -7,6 +7,7 @@ from ipaddress import IPv4Network, IPv6Network
 from typing import Final, TypeAlias
 
 from dray.api.document import Document
+from dray.api.field_errors import FieldErrors, Path, invalid
 from dray.lib.ip_addresses import parse_address
 
 NONE: Final = "None"
@@ -86,6 +87,24 @@ def set_families(spec: Document, network: Network) -> None:
         spec["clusterIPs"] = [spec["clusterIP"]]
     elif spec.get("clusterIPs") and not spec.get("clusterIP"):
         spec["clusterIP"] = spec["clusterIPs"][0]
+
+
+def family_errors(spec: Document, network: Network) -> FieldErrors:
+    """Return the errors of families that the cluster lacks; a headless Service without selector may have any."""
+    families, policy = spec.get("ipFamilies") or (), spec.get("ipFamilyPolicy")
+    if spec.get("type") == "ExternalName" or (spec.get("clusterIP") == NONE and not spec.get("selector")):
+        return []
+    errors: FieldErrors = []
+    path = Path("spec").child("ipFamilyPolicy")
+    if policy == "SingleStack" and len(families) > 1:
+        text = "must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified"
+        return [invalid(path, policy, text)]
+    if policy == "RequireDualStack":
+        errors.append(invalid(path, policy, "this cluster is not configured for dual-stack services"))
+    for i, family in enumerate(families):
+        if family != f"IPv{network.version}":
+            errors.append(invalid(Path("spec").child("ipFamilies").index(i), family, "not configured on this cluster"))
+    return errors
 
 
 def cluster_ips(spec: Document) -> list[str]:

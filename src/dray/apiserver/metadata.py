@@ -175,5 +175,3 @@ def prepare_changed(new: Document, old: Document) -> None:
         metadata["generation"] = stored["generation"]
     else:
         metadata.pop("generation", None)
-    if not metadata.get("generateName") and stored.get("generateName"):
-        metadata["generateName"] = stored["generateName"]

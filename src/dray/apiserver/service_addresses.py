@@ -21,6 +21,7 @@ from dray.api.services import (
     Network,
     cluster_ips,
     drop_unused,
+    family_errors,
     is_in_range,
     keep_allocated,
     needs_cluster_ip,
@@ -111,7 +112,8 @@ class ServiceAddresses:
     def reserve(self, service: Document) -> tuple[Hashable, ...]:
         """Reserve the values of a Service that is about to be stored; raises `InvalidError` if one is not free."""
         key, spec = key_of(service), service.get("spec") or {}
-        errors = self._address_errors(spec, key) + self._port_errors(spec, key)
+        errors = family_errors(spec, self.network)
+        errors += self._address_errors(spec, key) + self._port_errors(spec, key)
         if errors:
             raise InvalidError("", "Service", key.name, errors)
         values = tuple(value for value in _values_of(spec) if self.owner(value) is None)

@@ -29,15 +29,19 @@ _EMPTY: Final[tuple[Any, ...]] = (None, "", 0, False, [], {}, "0001-01-01T00:00:
 
 # Rules of Kubernetes that are not checked, by kind and field.
 _UNCHECKED: Final = {
-    "cronjobs": r".*\.resources\.claims|metadata\.finalizers.*",
+    "cronjobs": r".*\.resources\.claims|.*\.(podFailurePolicy|successPolicy).*|metadata\.finalizers.*",
     "daemonsets": r"patch",
     "endpoints": r".*\.nodeName",
     "endpointslices": r".*\.hints\..*",
     "events": r"source",
-    "jobs": r"spec\.(backoffLimitPerIndex|maxFailedIndexes)|metadata\.finalizers.*",
+    "jobs": r"spec\.(backoffLimitPerIndex|maxFailedIndexes|podFailurePolicy.*|successPolicy.*)|metadata\.finalizers.*",
     "mutatingwebhookconfigurations": r".*\.admissionReviewVersions.*",
     "validatingwebhookconfigurations": r".*\.admissionReviewVersions.*",
     "nodes": r"spec\.podCIDRs.*",
+    "persistentvolumeclaims": r"spec",
+    "persistentvolumes": r"metadata\.generateName|spec\.csi",
+    "resourceclaimtemplates": r"spec\.metadata\..*",
+    "resourcepoolstatusrequests": r"metadata\.generateName",
     "resourceslices": r"spec",
     "statefulsets": r"spec\.(template\.spec\.volumes|volumeClaimTemplates).*",
 }
@@ -47,10 +51,14 @@ _ODD_TEXTS: Final = (
     "autoscaling.alpha.kubernetes.io/current-metrics",
     "strconv.ParseUint: parsing",
     "of type []uint8",
+    "must not contain more than one slash",
+    "list element types are not identical",
+    "unable to find api field in struct",
+    "cannot unmarshal number ",
 )
 _DISABLED: Final = {
     "csinodes": ("storageHealth",),
-    "nodes": ("podPreemptionPolicy", "config"),
+    "nodes": ("podPreemptionPolicy", "config", "configSource"),
     "persistentvolumeclaims": ("healthStatus",),
     "pods": ("volumeHealth",),
     "resourcepoolstatusrequests": ("partitionSummary",),
@@ -201,6 +209,9 @@ def _unchecked_status(_kind: str, step: Step, expected: Answer, found: Answer) -
 def _unchecked_fields(kind: str, _step: Step, expected: Answer, found: Answer) -> Pair:
     pattern = _UNCHECKED.get(kind.rpartition("/")[2], r"metadata\.finalizers.*")
     fields = [cause["field"] for cause in _causes(expected)]
+    if kind.endswith("/services") and expected[0] == 422 and found[0] == 404:
+        # Kubernetes would create a Service by PUT of its status.
+        return found, found
     unchecked = bool(fields) and all(re.fullmatch(pattern, field) for field in fields)
     return _equal_if(unchecked and found[0] in (200, 201), expected, found)
 

@@ -39,7 +39,8 @@ def _validate_generated_selector(job: Document, spec: Document) -> FieldErrors:
     if spec.get("manualSelector"):
         return []
     metadata = job.get("metadata") or {}
-    wanted, labels = {CONTROLLER_UID: metadata.get("uid") or ""}, template_labels(spec)
+    uid, name, labels = metadata.get("uid") or "", metadata.get("name") or "", template_labels(spec)
+    generated = {CONTROLLER_UID: uid, LEGACY_CONTROLLER_UID: uid, JOB_NAME: name, LEGACY_JOB_NAME: name}
     path = SPEC.child("template", "metadata", "labels")
     errors: FieldErrors = []
     for key, value in ((CONTROLLER_UID, metadata.get("uid")), (JOB_NAME, metadata.get("name"))):
@@ -48,7 +49,7 @@ def _validate_generated_selector(job: Document, spec: Document) -> FieldErrors:
         elif labels[key] != value:
             errors.append(invalid(path.key(key), labels[key], f"must be '{value}'"))
     match = ((spec.get("selector") or {}).get("matchLabels") or {}).items()
-    if not wanted.items() <= match:
+    if not match <= generated.items():
         errors.append(invalid(SPEC.child("selector"), spec.get("selector"), "`selector` not auto-generated"))
     return errors
 

@@ -106,8 +106,6 @@ def _validate_port(port: Document, path: Path) -> FieldErrors:
     protocol = port.get("protocol") or ""
     if protocol not in _PROTOCOLS:
         errors.append(_unsupported(protocol, _PROTOCOLS, path.child("protocol")))
-    if host_ip := port.get("hostIP"):
-        errors += validate_ip(host_ip, path.child("hostIP"))
     return errors
 
 

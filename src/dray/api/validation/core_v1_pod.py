@@ -15,6 +15,7 @@ from dray.api.field_errors import (
     not_found,
     not_supported,
     required,
+    too_many,
 )
 from dray.api.names import dns1123_label, dns1123_subdomain, underscored_subdomain
 from dray.api.validation.core_v1_container import (
@@ -64,6 +65,10 @@ _PREEMPTION_POLICIES: Final = ("PreemptLowerPriority", "Never")
 _NAMESERVERS_MAX: Final = 3
 _SEARCHES_MAX: Final = 32
 _SEARCHES_LENGTH_MAX: Final = 2048
+_RESTART_ACTIONS: Final = ("Restart", "RestartAllContainers")
+_RESTART_RULES_MAX: Final = 20
+_EXIT_CODE_OPERATORS: Final = ("In", "NotIn")
+_EXIT_CODES_MAX: Final = 255
 _SIDECARS_ONLY: Final = "may not be set for init containers without restartPolicy=Always"
 _NOT_EPHEMERAL: Final = "cannot be set for an Ephemeral Container"
 # Ephemeral containers get no resources of their own (XR-10).
@@ -169,10 +174,33 @@ def _validate_containers(
             errors.append(duplicate(at.child("name"), name))
         seen.add(name)
         errors += validate_probes_and_hooks(container, grace_period, at)
-        policy = container.get("restartPolicy")
-        if policy is not None and policy not in _RESTART_POLICIES:
-            errors.append(not_supported(at.child("restartPolicy"), policy, sorted(_RESTART_POLICIES)))
+        errors += _validate_container_restarts(container, at)
     return errors + host_port_conflicts(containers, path)
+
+
+def _validate_container_restarts(container: Document, path: Path) -> FieldErrors:
+    policy, rules = container.get("restartPolicy"), container.get("restartPolicyRules") or ()
+    errors: FieldErrors = []
+    if policy is None and rules:
+        errors.append(required(path.child("restartPolicy"), "must specify restartPolicy when restart rules are used"))
+    elif policy is not None and policy not in _RESTART_POLICIES:
+        errors.append(not_supported(path.child("restartPolicy"), policy, sorted(_RESTART_POLICIES)))
+    path = path.child("restartPolicyRules")
+    if len(rules) > _RESTART_RULES_MAX:
+        errors.append(too_many(path, len(rules), _RESTART_RULES_MAX))
+    for i, rule in enumerate(rules):
+        action, codes = rule.get("action") or "", rule.get("exitCodes")
+        if action not in _RESTART_ACTIONS:
+            errors.append(not_supported(path.index(i).child("action"), action, _RESTART_ACTIONS))
+        at = path.index(i).child("exitCodes")
+        if codes is None:
+            errors.append(required(at, "must be specified"))
+            continue
+        if codes.get("operator") not in _EXIT_CODE_OPERATORS:
+            errors.append(not_supported(at.child("operator"), codes.get("operator") or "", _EXIT_CODE_OPERATORS))
+        if len(codes.get("values") or ()) > _EXIT_CODES_MAX:
+            errors.append(too_many(at.child("values"), len(codes["values"]), _EXIT_CODES_MAX))
+    return errors
 
 
 def _validate_init_containers(
@@ -196,11 +224,9 @@ def _validate_init_containers(
 
 def _validate_init_lifetime(container: Document, grace_period: int | None, path: Path) -> FieldErrors:
     policy = container.get("restartPolicy")
+    errors = _validate_container_restarts(container, path)
     if policy == "Always":
-        return validate_probes_and_hooks(container, grace_period, path)
-    errors: FieldErrors = []
-    if policy is not None and policy not in _RESTART_POLICIES:
-        errors.append(not_supported(path.child("restartPolicy"), policy, sorted(_RESTART_POLICIES)))
+        return errors + validate_probes_and_hooks(container, grace_period, path)
     errors += [
         forbidden(path.child(field), _SIDECARS_ONLY)
         for field in ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe")

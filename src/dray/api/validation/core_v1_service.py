@@ -178,6 +178,8 @@ def _validate_addresses(spec: Document, kind: str) -> FieldErrors:
     for i, family in enumerate(spec.get("ipFamilies") or ()):
         if family not in _FAMILIES:
             errors.append(not_supported(_SPEC.child("ipFamilies").index(i), family, _FAMILIES))
+        elif family in spec["ipFamilies"][:i]:
+            errors.append(duplicate(_SPEC.child("ipFamilies").index(i), family))
     if policy is not None and policy not in _FAMILY_POLICIES:
         errors.append(not_supported(_SPEC.child("ipFamilyPolicy"), policy, _FAMILY_POLICIES))
     return errors
