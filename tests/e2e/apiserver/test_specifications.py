@@ -248,6 +248,25 @@ KINDS = [
         "VolumeAttributesClass",
         {"driverName": "d", "parameters": {"a": "b"}},
     ),
+    Kind(
+        "storagemigration.k8s.io/v1/storageversionmigrations",
+        "StorageVersionMigration",
+        {"spec": {"resource": {"group": "apps", "resource": "deployments"}}},
+        CONDITIONS,
+    ),
+    Kind(
+        "certificates.k8s.io/v1/podcertificaterequests",
+        "PodCertificateRequest",
+        {
+            "spec": {
+                **dict.fromkeys(("podName", "nodeName", "serviceAccountName"), "a"),
+                **dict.fromkeys(("podUID", "nodeUID", "serviceAccountUID"), "8f2b2d5c-92f5-4d42-9c3c-1e6a3f0f4b11"),
+                "signerName": "example.com/a",
+                "stubPKCS10Request": "YQ==",
+            }
+        },
+        CONDITIONS,
+    ),
 ]
 
 

@@ -45,9 +45,18 @@ operations = st.fixed_dictionaries(
 
 def reference_json_patch(document: Document, patch: list[Document]) -> Document | None:
     try:
-        return jsonpatch.apply_patch(document, patch)  # type: ignore[no-any-return]
+        for operation in patch:
+            document = jsonpatch.apply_patch(document, [as_kubernetes(document, operation)])
+        return document
     except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException, TypeError):
         return None
+
+
+def as_kubernetes(document: Document, operation: Document) -> Document:
+    """Kubernetes also replaces members that do not exist."""
+    parent = jsonpointer.resolve_pointer(document, operation["path"].rpartition("/")[0], None)
+    sets_member = operation["op"] == "replace" and operation["path"] and isinstance(parent, dict)
+    return operation | {"op": "add"} if sets_member else operation
 
 
 def is_comparable(patch: list[Document]) -> bool:
