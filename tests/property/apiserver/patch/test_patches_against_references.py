@@ -47,9 +47,9 @@ def reference_json_patch(document: Document, patch: list[Document]) -> Document 
     try:
         for operation in patch:
             document = jsonpatch.apply_patch(document, [as_kubernetes(document, operation)])
-        return document
     except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException, TypeError):
         return None
+    return document
 
 
 def as_kubernetes(document: Document, operation: Document) -> Document:
