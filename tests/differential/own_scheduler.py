@@ -24,6 +24,8 @@ from dray.scheduler.decisions import DecisionLog
 from dray.scheduler.registry import BUILT_IN
 from dray.scheduler.scheduler import Scheduler
 from dray.sim.replica.virtual_time import LoopClock
+from tests.differential.cases import Case
+from tests.differential.driver import Answer, Driver, run_case
 from tests.in_process_server import in_process_server
 
 # What Kubernetes does not have, and what the cases do not use.
@@ -72,3 +74,10 @@ async def own_world() -> AsyncIterator[OwnWorld]:
             await informers.wait_for_sync()
             yield OwnWorld(client, log)
             await group.cancel()
+
+
+async def decide(case: Case) -> list[Answer]:
+    """Return our decisions about the Pods of a case, each after our own earlier ones."""
+    async with own_world() as world:
+        await Driver(world).apply(case.objects)
+        return await run_case(world, case)

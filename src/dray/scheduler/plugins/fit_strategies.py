@@ -1,4 +1,4 @@
-"""The scoring strategies of NodeResourcesFit."""
+"""The scoring strategies of NodeResourcesFit, with the formulas of Kubernetes 1.37."""
 
 from __future__ import annotations
 

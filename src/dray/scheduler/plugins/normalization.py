@@ -1,4 +1,4 @@
-"""Normalization of scores."""
+"""Normalization of scores, as in Kubernetes 1.37."""
 
 from __future__ import annotations
 

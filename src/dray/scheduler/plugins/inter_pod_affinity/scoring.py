@@ -1,4 +1,4 @@
-"""The scores of InterPodAffinity: weights of matching terms, summed up by topology domain. Pure."""
+"""The scores of InterPodAffinity: weights of matching terms by topology domain, as in Kubernetes 1.37. Pure."""
 
 from __future__ import annotations
 

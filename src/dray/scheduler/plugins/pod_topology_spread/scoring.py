@@ -1,4 +1,4 @@
-"""The scores of PodTopologySpread for ScheduleAnyway constraints. Pure."""
+"""The scores of PodTopologySpread for ScheduleAnyway constraints, by the formulas of Kubernetes 1.37. Pure."""
 
 from __future__ import annotations
 
