@@ -47,6 +47,7 @@ _JSON_TYPES: Final = {
 _NUMBERS: Final = frozenset({"integer", "number"})
 # The formats that Kubernetes sees in numbers.
 _FORMATS_OF_TYPES: Final = {"integer": "int64", "number": "float64"}
+_JSON_INTEGERS_MAX: Final = 2**53
 _INTEGERS: Final = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 
 
@@ -102,7 +103,7 @@ def _types_step(schema: Document) -> Check | None:
         given = _JSON_TYPES[type(value)]
         if given in accepted or (value is None and nullable):
             return
-        if given == "number" and "integer" in accepted and value.is_integer():
+        if given == "number" and "integer" in accepted and _is_whole(value):
             return
         wanted = listed
         if named_format and given in ("string", "array") and not accepted & _NUMBERS:
@@ -236,7 +237,7 @@ def _number_step(schema: Document) -> Check | None:
     def check(value: Any, path: str, _old: Any, errors: FieldErrors) -> None:
         if type(value) not in (int, float):
             return
-        if limits is not None and not limits[0] <= value <= limits[1]:
+        if limits is not None and not (limits[0] <= value <= limits[1] and float(value).is_integer()):
             name = f"with format {schema['format']}" if _known_format(schema) else "(default format)"
             errors.append(invalid(Path(), "", f"Checked value must be of type integer {name} in {path}"))
         for broken, text in tests:
@@ -246,8 +247,15 @@ def _number_step(schema: Document) -> Check | None:
     return check
 
 
+def _is_whole(value: float) -> bool:
+    """Report whether a number is an integer that JavaScript can represent."""
+    return value.is_integer() and abs(value) < _JSON_INTEGERS_MAX
+
+
 def _is_multiple(value: float, factor: float) -> bool:
-    return float(value / factor).is_integer()
+    if type(value) is int and float(factor).is_integer():
+        return value % int(factor) == 0
+    return _is_whole(float(value / factor))
 
 
 def _high_test(high: float, *, exclusive: bool) -> tuple[Callable[[float], bool], str]:
