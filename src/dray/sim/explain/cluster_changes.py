@@ -101,16 +101,22 @@ def _admitting(node: Node, pod: Pod) -> Node:
 def _freed_claims(cluster: Surroundings, answers: Sequence[NodeAnswer]) -> Iterator[Change]:
     """Free the claims on one node that let the Pod in: of the least important Pods, and as few as possible.
 
-    Nothing is taken from Pods that are more important than the one that waits.
+    Nothing is taken from Pods that are more important than the one that waits, nor from those of the same controller:
+    it would create them again.
     """
     best: tuple[tuple[int, int], str, list[ResourceClaim]] | None = None
-    priorities = _priorities(cluster)
+    priorities, siblings = _priorities(cluster), _siblings(cluster)
     for answer in sorted(answers, key=_missing)[:_FREED_NODES_MAX]:
         if answer.fits or answer.rejections.keys() != {DYNAMIC_RESOURCES}:
             continue
         info = cluster.nodes.get(answer.node)
         claims = [] if info is None else _blocking(cluster, answer)
-        claims = [claim for claim in claims if _importance(claim, priorities) <= (cluster.pod.spec.priority or 0)]
+        claims = [
+            claim
+            for claim in claims
+            if _importance(claim, priorities) <= (cluster.pod.spec.priority or 0)
+            and siblings.isdisjoint(user.uid for user in claim.status.reserved_for)
+        ]
         if info is None or not claims or len(claims) > _CLAIMS_MAX:
             continue
         freed = _smallest(cluster, info, claims, priorities)
@@ -130,6 +136,17 @@ def _freed_claims(cluster: Surroundings, answers: Sequence[NodeAnswer]) -> Itera
 def _priorities(cluster: Surroundings) -> dict[str, int]:
     """Return the priority of each Pod on a node, by uid."""
     return {info.uid: info.pod.spec.priority or 0 for node in cluster.nodes.nodes for info in node.pods.values()}
+
+
+def _siblings(cluster: Surroundings) -> set[str]:
+    """Return the uids of the Pods on nodes that the controller of the Pod has created, too."""
+    controllers = {owner.uid for owner in cluster.pod.metadata.owner_references if owner.controller}
+    pods = [info.pod for node in cluster.nodes.nodes for info in node.pods.values()] if controllers else []
+    return {
+        pod.metadata.uid or ""
+        for pod in pods
+        if any(owner.controller and owner.uid in controllers for owner in pod.metadata.owner_references)
+    }
 
 
 def _importance(claim: ResourceClaim, priorities: Mapping[str, int]) -> int:

@@ -145,6 +145,28 @@ def test_a_claim_that_a_quota_forbids() -> None:
     )
 
 
+@pytest.mark.behaviour("TT-08")
+def test_no_claim_is_taken_from_a_pod_that_its_controller_would_create_again() -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "web", "controller": True}
+
+    def advice(*, of_same: bool) -> list[str]:
+        held = claim("held", f"{GPU}/node-a/gpu-0", pods=("first",), uid="held")
+        other = claim("other", f"{GPU}/node-a/gpu-1", pods=("second",), uid="other")
+        waiting, documents = waiting_pod("train", "one"), [held, other]
+        waiting["metadata"]["ownerReferences"] = [owner]
+        for name, used in (("first", "held"), ("second", "other")):
+            user = pod(name, "node-a")
+            user["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": used}]
+            user["metadata"]["ownerReferences"] = [owner] if of_same or name == "first" else []
+            documents.append(user)
+        snapshot = Snapshot.of([*CLUSTER, *documents, waiting])
+        subject = pod_subject(snapshot, NamespacedName("team", "train"))
+        return [change.text for change in explain(snapshot, subject, NOW, gates=FeatureGates()).changes]
+
+    assert next(text.partition(" (")[0] for text in advice(of_same=False)) == "free claim team/other"
+    assert not any(text.startswith("free claim") for text in advice(of_same=True))
+
+
 @pytest.mark.behaviour("TT-12")
 def test_changes_are_tested_without_pods_that_are_scheduled_first() -> None:
     held = [claim(f"held-{number}", f"{GPU}/node-a/gpu-{number}", uid=f"held-{number}") for number in range(2)]

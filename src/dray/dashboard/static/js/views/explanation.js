@@ -30,11 +30,11 @@ function content(answer, subject) {
     for (const better of item.passedOver ?? item.passedOver ?? []) parts.push(h("p", { class: "soft" }, `instead of ${better}`));
   }
   for (const hint of answer.hints ?? []) parts.push(h("p", { class: "soft" }, hint));
-  if (answer.changes?.length || answer.holders?.length) {
-    parts.push(h("h2", {}, "Suggestions"), h("ul", {},
-      (answer.changes ?? []).map((change) => h("li", {}, change.text, h("span", { class: "soft" }, ` → fits on ${some(change.nodes)}`))),
-      (answer.holders ?? []).slice(0, 3).map((holder) => h("li", {}, holder))));
+  if (answer.changes?.length) {
+    parts.push(h("h2", {}, "Suggestions"), h("ul", {}, answer.changes.map((change) => h("li", {}, change.text, h("span", { class: "soft" }, ` → fits on ${some(change.nodes)}`)))));
   }
+  if (answer.holders?.length) parts.push(h("h2", {}, "Who has the devices"), h("ul", {}, answer.holders.slice(0, 3).map((holder) => h("li", {}, holder))));
+  for (const note of answer.notes ?? []) parts.push(h("p", { class: "soft" }, `Note: ${note}.`));
   const nodes = (answer.nodes ?? []).slice(0, NODES_MAX);
   if (nodes.length) {
     parts.push(h("h2", {}, "Nodes"), table(["Node", "Fits", "Reason"], nodes.map((node) => [node.node, node.fits ? "yes" : "no", reason(node)])));

@@ -130,7 +130,7 @@ export const podView = {
       evict: { text: "Evict", when, question: `Evict ${namespace}/${name}? Disruption budgets are respected.`, parameters },
       "delete-pod": { text: "Delete", when, question: `Delete ${namespace}/${name}?`, parameters },
     }, [{ text: "How many more fit?", parameters: { change: "copies", namespace, name } }]);
-    replace(main, this.head, this.actions, h("div", { class: "columns" }, this.body, h("div", { class: "stack" }, explanation("pod", namespace, name), this.decisions)));
+    replace(main, this.head, this.actions, h("div", { class: "columns" }, h("div", { class: "stack" }, explanation("pod", namespace, name), this.decisions), this.body));
     this.render();
   },
 
@@ -144,7 +144,9 @@ export const podView = {
     if (row !== this.seen) this._load(row);
     this.actions.refresh();
     const reason = reasonOf(row);
-    replaceOn(this.head, [row.state, reason], () => [h("h1", {}, `${this.namespace}/${this.name} `, tag(row.state)), reason ? h("p", { class: "notice" }, reason) : null]);
+    replaceOn(this.head, [row.state, reason], () => [h("h1", {}, `${this.namespace}/${this.name} `, tag(row.state)),
+      // The explanation below says more, and in plainer words.
+      reason && row.state === "pending" ? h("details", { class: "notice" }, h("summary", {}, "What the scheduler wrote"), reason) : reason ? h("p", { class: "notice" }, reason) : null]);
     const claims = row.claims.map((name) => store.get("claims", `${row.namespace}/${name}`) ?? store.get("claims", `classic:${row.namespace}/${name}`) ?? { namespace: row.namespace, name, devices: [], state: "missing" });
     replaceOn(this.body, [row, this.object, this.events, claims], () => [
       card("Details", facts([
