@@ -227,7 +227,9 @@ class RequestParser:
         if self._in_head:
             key, text = name.decode("latin-1"), value.decode("latin-1")
             self._request.raw_headers.append((key, text))
-            self._request.headers[key.lower()] = text
+            # The first of a name counts, as in Go: a proxy in front must not have checked another one.
+            if self._request.headers.setdefault(key.lower(), text) is not text and key.lower() == "host":
+                raise RequestError(400, "too many Host headers")
 
     def on_headers_complete(self) -> None:
         """Complete the head."""
