@@ -1,7 +1,8 @@
 """Searches for legal requests that hold the event loop: `python -m bench.long_request_search [--seconds N] [--seed N]`.
 
 Each candidate is an object of some kind in which one list or map is long. Those with the longest part are changed
-further: the length, what the elements have, the media type, the verb. The worst are printed.
+further: the length, what the elements have, the media type, the verb. What was written is then read in all formats,
+patched, applied again and deleted. The worst are printed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from typing import Any, Final
 
 import orjson
 
-from bench.long_requests import LongRequest, measured
+from bench.long_requests import TABLE, LongRequest, measured
+from dray.api.protobuf import encode_object
 from dray.api.schema.model import ListOf, MapOf, Scalar, StructType, Type
 from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.fairness import FairQueue
@@ -28,6 +30,7 @@ from tests.security.attacker import (
     APPLY_PATCH,
     JSON_TYPE,
     MERGE_PATCH,
+    PROTOBUF_TYPE,
     STRATEGIC_PATCH,
     YAML_TYPE,
     Attacker,
@@ -35,8 +38,9 @@ from tests.security.attacker import (
 )
 
 _DEPTH_MAX: Final = 5
-_MEDIA: Final = (JSON_TYPE, JSON_TYPE, YAML_TYPE, APPLY_PATCH, MERGE_PATCH, STRATEGIC_PATCH)
+_MEDIA: Final = (JSON_TYPE, JSON_TYPE, YAML_TYPE, PROTOBUF_TYPE, APPLY_PATCH, MERGE_PATCH, STRATEGIC_PATCH)
 _SHOWN: Final = 10
+_REFUSED_MIN: Final = 400
 _BEST: Final = 20
 
 
@@ -68,8 +72,22 @@ class Candidate:
         patches = self.media.endswith(("patch+json", "patch+yaml"))
         if patches:
             target += f"/{name}?fieldManager=search"
-        body = orjson.dumps(document)
+        body = encode_object(document) if self.media == PROTOBUF_TYPE else orjson.dumps(document)
         return LongRequest("PATCH" if patches else "POST", target, lambda: body, self.media)
+
+    def following(self, name: str) -> Iterator[tuple[str, LongRequest]]:
+        """Yield requests for the written object, and what they do."""
+        created = replace(self, media=JSON_TYPE).request(name)
+        target = f"{created.target}/{name}"
+        for accept in (YAML_TYPE, PROTOBUF_TYPE, TABLE):
+            yield f"get {accept}", LongRequest("GET", target, bytes, accept=accept)
+        yield "list", LongRequest("GET", f"{created.target}?pretty=true", bytes)
+        yield "small patch", LongRequest("PATCH", target, lambda: b'{"metadata":{"labels":{"a":"b"}}}', MERGE_PATCH)
+        for manager in ("one", "other"):
+            applied = f"{target}?fieldManager={manager}&force=true"
+            yield "apply", LongRequest("PATCH", applied, created.body, APPLY_PATCH)
+        yield "status", LongRequest("PATCH", f"{target}/status", created.body, MERGE_PATCH)
+        yield "delete", LongRequest("DELETE", target, bytes)
 
 
 def _along(kind: Type, path: tuple[str, ...], candidate: Candidate) -> Any:
@@ -125,18 +143,30 @@ def _changed(candidate: Candidate, rng: random.Random) -> Candidate:
     return replace(candidate, media=rng.choice(_MEDIA))
 
 
-async def _score(candidate: Candidate, name: str, attacker: Attacker, limiter: RequestLimiter) -> tuple[float, int]:
-    """Return the seconds of the longest part and the code of the answer; nothing for what is too large."""
-    request = candidate.request(name)
-    if len(request.body()) > BODY_SIZE_MAX:
-        return 0.0, 413
+async def _score(
+    candidate: Candidate, name: str, attacker: Attacker, limiter: RequestLimiter
+) -> tuple[float, int, str]:
+    """Return the seconds of the longest part, the code of the answer and the step; nothing for what is too large."""
+    try:
+        request = candidate.request(name)
+        size = len(request.body())
+    except (TypeError, ValueError, AttributeError):
+        # Values that protobuf does not have.
+        return 0.0, 400, "write"
+    if size > BODY_SIZE_MAX:
+        return 0.0, 413, "write"
     answer, parts = await measured(attacker, limiter, request)
-    return parts.longest, answer.code
+    worst = parts.longest, answer.code, "write"
+    if answer.code < _REFUSED_MIN:
+        for step, following in candidate.following(name):
+            answer, parts = await measured(attacker, limiter, following)
+            worst = max(worst, (parts.longest, answer.code, step))
+    return worst
 
 
-async def search(seconds: float, seed: int) -> list[tuple[float, int, Candidate]]:
-    """Return the worst candidates, with the seconds of their longest part."""
-    rng, found = random.Random(seed), dict[str, tuple[float, int, Candidate]]()
+async def search(seconds: float, seed: int) -> list[tuple[float, int, Candidate, str]]:
+    """Return the worst candidates, with the seconds of their longest part and its step."""
+    rng, found = random.Random(seed), dict[str, tuple[float, int, Candidate, str]]()
     until, tried = time.monotonic() + seconds, 0
     async with attacked_server() as attacker:
         endpoints = [item for item in attacker.endpoints() if "create" in item.definition.verbs]
@@ -152,12 +182,12 @@ async def search(seconds: float, seed: int) -> list[tuple[float, int, Candidate]
             # Half of the time for each: new fields, and changes of the worst known ones.
             candidate = first.pop() if first and (not best or tried % 2) else _changed(rng.choice(best)[2], rng)
             tried += 1
-            longest, code = await _score(
+            longest, code, step = await _score(
                 candidate, f"s{seed}-{tried}", attacker, RequestLimiter(FairQueue(), SystemClock())
             )
             place = f"{candidate.endpoint.api_version} {candidate.endpoint.gvk.kind} {candidate.path}"
             if place not in found or longest > found[place][0]:
-                found[place] = (longest, code, candidate)
+                found[place] = (longest, code, candidate, step)
     print(f"{tried} requests, {len(first)} fields left")
     return sorted(found.values(), key=lambda item: -item[0])[:_SHOWN]
 
@@ -169,8 +199,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     gc.set_threshold(200_000, 20, 50)
-    for longest, code, candidate in asyncio.run(search(given.seconds, given.seed)):
-        print(f"{1000 * longest:7.1f} ms  {code}  {candidate}")
+    for longest, code, candidate, step in asyncio.run(search(given.seconds, given.seed)):
+        print(f"{1000 * longest:7.1f} ms  {code}  {step}: {candidate}")
 
 
 if __name__ == "__main__":
