@@ -25,6 +25,7 @@ from dray.apiserver.endpoint import Endpoint
 from dray.apiserver.fairness import FairQueue
 from dray.apiserver.http import BODY_SIZE_MAX
 from dray.apiserver.request_limiter import RequestLimiter
+from dray.runtime.garbage import THRESHOLDS
 from dray.runtime.system import SystemClock
 from tests.security.attacker import (
     APPLY_PATCH,
@@ -198,7 +199,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    gc.set_threshold(200_000, 20, 50)
+    gc.set_threshold(*THRESHOLDS)
     for longest, code, candidate, step in asyncio.run(search(given.seconds, given.seed)):
         print(f"{1000 * longest:7.1f} ms  {code}  {step}: {candidate}")
 

@@ -29,6 +29,7 @@ from dray.apiserver.call import Pacer
 from dray.apiserver.fairness import FairQueue
 from dray.apiserver.request import UserInfo
 from dray.apiserver.request_limiter import RequestLimiter
+from dray.runtime.garbage import THRESHOLDS
 from dray.runtime.system import SystemClock
 from dray.runtime.tasks import ChildTasks
 from tests.security.attacker import (
@@ -427,7 +428,7 @@ def _flood(kubeconfig: str, token: str, request: LongRequest, stop: threading.Ev
 
 def _rows_in_process() -> Iterator[Row]:
     """Measure in processor time, in one process without connections."""
-    gc.set_threshold(200_000, 20, 50)
+    gc.set_threshold(*THRESHOLDS)
     totals: dict[str, float] = {}
     limit = Target(PART_MILLISECONDS_MAX)
     for name, request in REQUESTS.items():
