@@ -262,7 +262,7 @@ def test_a_chart_of_others_is_rendered_and_applied_by_kubectl(
         kubectl = Kubectl(server.environment, namespace="")
         own = (f"--namespace={namespace}", "--no-hooks", "--kube-version=1.37.0", *VALUES.get(name, ()))
         rendered = helm(server, "template", "release", str(CHARTS / name), "--include-crds", *own)
-        documents = [each for each in yaml.safe_load_all(rendered) if each and each["kind"] != "Namespace"]
+        documents = [each for each in yaml.safe_load_all(rendered) if each and each["metadata"]["name"] != namespace]
         for document in documents:
             document["metadata"].setdefault("labels", {})["pruned-by"] = name
             document["metadata"]["labels"] = document["metadata"]["labels"] or {}
