@@ -43,15 +43,17 @@ class Dev:
                 stderr=subprocess.STDOUT,
                 env=os.environ | {"HOME": str(folder)},
             )
-        self._read = 0
+        # How far the output was read, that of the driver apart.
+        self._read = {False: 0, True: 0}
 
     def until(self, pattern: str) -> re.Match[str]:
-        """Wait for new output that matches."""
+        """Wait for new output that matches; that of the driver comes in its own time."""
+        source = pattern.startswith(r"^driver \| ")
         deadline = time.monotonic() + SECONDS_MAX
         while time.monotonic() < deadline:
-            found = re.compile(pattern, re.MULTILINE).search(self._log.read_text(), self._read)
+            found = re.compile(pattern, re.MULTILINE).search(self._log.read_text(), self._read[source])
             if found:
-                self._read = found.end()
+                self._read[source] = found.end()
                 return found
             assert self.process.poll() is None, self._log.read_text()
             time.sleep(0.05)

@@ -172,7 +172,7 @@ def test_each_tool_needs_no_more_than_the_role_for_tools(
 ) -> None:
     done = dray(tools_viewer, *command.split())
     as_admin = dray(server.environment, *command.split())
-    assert (done.returncode, done.stderr) == (as_admin.returncode, as_admin.stderr)
+    assert done.returncode == as_admin.returncode, done.stderr
     assert "may not" not in done.stdout + done.stderr
     assert "forbidden" not in done.stdout + done.stderr
 

@@ -20,12 +20,13 @@ from dray.runtime.system import SystemClock
 from tests.e2e.dashboard.conftest import MILLISECONDS_MAX, Open
 from tests.e2e.kubectl.tool import Kubectl
 from tests.servers import Server, running_server
-from tests.unit.sim.cluster import GPU, device, resource_slice, taint_rule
+from tests.unit.sim.cluster import GPU, device, node, resource_slice, taint_rule
 
 expect.set_options(timeout=MILLISECONDS_MAX)
 NODES = 1000
 DEVICES = 8
 WRITERS = 32
+NODE_OBJECTS = unstructured(GroupVersion("", "v1"), "nodes", "Node", namespaced=False)
 SLICES = unstructured(GroupVersion("resource.k8s.io", "v1"), "resourceslices", "ResourceSlice", namespaced=False)
 RULES = unstructured(GroupVersion("resource.k8s.io", "v1"), "devicetaintrules", "DeviceTaintRule", namespaced=False)
 
@@ -34,7 +35,9 @@ RULES = unstructured(GroupVersion("resource.k8s.io", "v1"), "devicetaintrules", 
 def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Only the API server: the test needs no other component."""
     data_dir = tmp_path_factory.mktemp("large")
-    flags = ("--store=memory", f"--token-auth-file={data_dir / 'tokens.csv'}")
+    # The nodes are ready as they are created, and nobody removes a taint.
+    admission = "--disable-admission-plugins=TaintNodesByCondition"
+    flags = ("--store=memory", f"--token-auth-file={data_dir / 'tokens.csv'}", admission)
     with running_server(data_dir, *flags, command="apiserver") as running:
         # In a thread of its own: this one may have the browser's event loop already.
         with ThreadPoolExecutor(1) as pool:
@@ -48,11 +51,12 @@ def sliced(name: str) -> Document:
 
 async def populate(server: Server) -> None:
     client = http_client(load_access(os.environ, path=str(server.kubeconfig)), SystemClock())
-    waiting = [sliced(f"node-{number}") for number in range(NODES)]
+    waiting = [(NODE_OBJECTS, node(f"node-{number}")) for number in range(NODES)]
+    waiting += [(SLICES, sliced(f"node-{number}")) for number in range(NODES)]
 
     async def write() -> None:
         while waiting:
-            await client.create(SLICES, waiting.pop())
+            await client.create(*waiting.pop())
 
     try:
         await asyncio.gather(*(write() for _ in range(WRITERS)))

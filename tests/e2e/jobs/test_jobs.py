@@ -238,7 +238,10 @@ def test_a_drained_node(cluster: Cluster) -> None:
     cluster.apply(asks, namespace=team)
     cluster.wait_for("pod/here", is_unschedulable, namespace=team)
     sentence, _ = answer(cluster, "pod", "here", "-n", team)
-    assert sentence == (f"pod drained/here is pending, 0 of {NODES + 1} nodes fit: {name}: cordoned; uncordon {name}")
+    others = f"{NODES} more for other reasons"
+    assert sentence == (
+        f"pod drained/here is pending, 0 of {NODES + 1} nodes fit: {name}: cordoned; {others}; uncordon {name}"
+    )
     # The advice is what works.
     cluster.kubectl("uncordon", name)
     cluster.wait_for("pod/here", "Running", namespace=team)
