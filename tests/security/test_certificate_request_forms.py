@@ -233,7 +233,8 @@ def test_what_was_asked_for_cannot_be_changed_between_request_and_approval() -> 
             {"extra": {}},
         )
         for changes in attempts:
-            changed = {**stored, "spec": {**stored["spec"], **changes}}
+            newest = await cluster.admin.get(REQUESTS, name, "")
+            changed = {**newest, "spec": {**stored["spec"], **changes}}
             await cluster.admin.update(REQUESTS, changed)
             await cluster.admin.update_status(REQUESTS, {**changed, "metadata": {"name": name}})
         assert (await cluster.admin.get(REQUESTS, name, ""))["spec"] == stored["spec"]
