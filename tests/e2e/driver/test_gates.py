@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from dray.api.codec import from_document, to_document
 from dray.api.document import UID
 from dray.api.gate_table import Release
+from dray.api.types.core_v1 import Pod
 from dray.node.dra.dra_manager import Prepared
 from tests.e2e.driver.cluster import Cluster, Node, node_running, pod, result, until
 from tests.e2e.driver.servicer import BOTH, FakeDriver
@@ -73,3 +75,34 @@ async def test_a_node_without_the_feature_keeps_the_claims_of_its_pods_and_start
             await ready(driver, node)
             assert isinstance(await node.claims.prepare_claims(pod("q", "b")), Prepared)
     assert [(kind, names) for _, kind, names in driver.calls if names == ("b",)] == [("prepare", ("b",))]
+
+
+def with_extended_resource(name: str, claim: str) -> Pod:
+    resources = {"requests": {"example.com/gpu": "1"}, "limits": {"example.com/gpu": "1"}}
+    mapping = {"containerName": "main", "resourceName": "example.com/gpu", "requestName": "req"}
+    status = {"extendedResourceClaimStatus": {"resourceClaimName": claim, "requestMappings": [mapping]}}
+    return from_document(
+        Pod, {**to_document(pod(name, containers=[{"name": "main", "resources": resources}])), "status": status}
+    )
+
+
+@pytest.mark.behaviour("NG-10")
+async def test_a_node_without_extended_resources_keeps_those_of_its_pods_and_starts_no_others(cluster: Cluster) -> None:
+    root, release, off = cluster.folder / "kubelet", Release(1, 36), "DRAExtendedResource=false"
+    early, late = with_extended_resource("p", "a"), with_extended_resource("q", "b")
+    driver = FakeDriver()
+    async with driver.running(root):
+        async with node_running(root, cluster.client, release=release) as node:
+            await ready(driver, node)
+            await cluster.claim("a", result("x"), pods=["p"])
+            assert isinstance(await node.claims.prepare_claims(early), Prepared)
+        async with node_running(root, cluster.client, {UID("uid-p")}, gates=off, release=release) as node:
+            await ready(driver, node)
+            assert isinstance(await node.claims.prepare_claims(early), Prepared)
+            assert node.claims.container_options(early, "main").cdi_devices == ("test.example.com/claim=a",)
+            await cluster.claim("b", result("y"), pods=["q"])
+            refused = await node.claims.prepare_claims(late)
+            assert "the feature gate DRAExtendedResource is disabled on this node" in str(refused)
+            assert await node.claims.unprepare_claims(UID("uid-p")) is None
+    assert {names for _, _, names in driver.calls} == {("a",)}
+    assert driver.calls[-1][1] == "unprepare"

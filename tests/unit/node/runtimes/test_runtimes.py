@@ -16,14 +16,17 @@ from dray.node.runtimes.cri.translate import container_config, knows_cdi, record
 from dray.node.runtimes.image_references import full_name
 from dray.node.runtimes.process.jobs import Jobs
 from dray.node.runtimes.process.limitations import metadata_path, mount_variables, warnings_for
+from dray.node.runtimes.process.runtime import ProcessRuntime
 from dray.node.runtimes.runtime import (
     BindMount,
     ContainerSpec,
+    ImageRequest,
     Limits,
     RuntimeFailure,
     Sandbox,
 )
 from dray.rpc.pb.cri.v1 import api_pb2 as pb
+from dray.runtime.system import SystemClock
 
 SANDBOX = Sandbox("uid", "ns", "p", "p-host", "/logs/ns_p_uid", labels={"app": "x"})
 
@@ -180,3 +183,12 @@ def test_the_process_runtime_copies_device_metadata(tmp_path: Path) -> None:
 def test_volumes_are_named_by_variables() -> None:
     mounts = (BindMount("/v/my-data", "/data", volume="my-data"), BindMount("/v/part", "/p", volume="my-data"))
     assert mount_variables(mounts) == {"DRAY_MOUNT_MY_DATA": "/v/my-data"}
+
+
+@pytest.mark.behaviour("IM-19")
+@pytest.mark.parametrize("policy", ["Always", "IfNotPresent", "Never"])
+async def test_the_process_runtime_ignores_images(tmp_path: Path, policy: str) -> None:
+    runtime = ProcessRuntime(tmp_path, SystemClock(), CdiCache([]))
+    found = await runtime.ensure_image(ImageRequest("registry.invalid/none:1", policy, SANDBOX))
+    assert (found.reference, found.id) == ("registry.invalid/none:1", "")
+    assert await runtime.images() == ()
