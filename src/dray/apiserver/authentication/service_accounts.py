@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -25,6 +26,7 @@ from dray.apiserver.request import UserInfo, with_authenticated_group
 
 DEFAULT_ISSUER: Final = "https://kubernetes.default.svc"
 ALGORITHM: Final = "ES256"
+_COMPACT: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){2}")
 EXPIRATION_SECONDS_DEFAULT: Final = 3600
 EXPIRATION_SECONDS_MIN: Final = 600
 EXPIRATION_SECONDS_MAX: Final = 1 << 32
@@ -183,6 +185,9 @@ class ServiceAccountTokens:
         # Imported lazily, as in issue_token.
         import jwt
 
+        if not _COMPACT.fullmatch(token):
+            # The library also accepts padding, and ignores what is no letter of the alphabet.
+            raise ForeignTokenError("malformed token")
         try:
             header = jwt.get_unverified_header(token)
             if header.get("kid") != self._key_id:

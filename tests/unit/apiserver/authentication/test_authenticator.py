@@ -278,6 +278,8 @@ def signed_by_another() -> str:
         pytest.param(lambda: forged(**{"kubernetes.io": {}}), id="no account"),
         pytest.param(lambda: forged(**{"kubernetes.io": "x"}), id="nonsense"),
         pytest.param(lambda: tokens().issue_token(ACCOUNT, {}, NOW)[0][:-4] + "AAAA", id="cut"),
+        pytest.param(lambda: tokens().issue_token(ACCOUNT, {}, NOW)[0] + "==", id="padded"),
+        pytest.param(lambda: tokens().issue_token(ACCOUNT, {}, NOW)[0] + "!!", id="with other letters"),
     ],
 )
 def test_a_token_that_is_not_ours_is_rejected(make: Callable[[], str]) -> None:
