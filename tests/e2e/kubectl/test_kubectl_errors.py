@@ -103,7 +103,7 @@ def test_several_errors_at_once(kubectl: Kubectl) -> None:
             bodies.replica_set("r"), '{"spec":{"selector":{"matchLabels":{"x":"y"}}}}', "spec.", id="selector"
         ),
         pytest.param(bodies.pod("p"), '{"spec":{"hostNetwork":true}}', "pod updates may not change fields", id="pod"),
-        pytest.param(bodies.pod("p"), '{"metadata":{"uid":"other"}}', "Precondition failed: UID", id="uid"),
+        pytest.param(bodies.pod("p"), '{"metadata":{"uid":"other"}}', "metadata.uid: Invalid value", id="uid"),
         pytest.param(bodies.config_map("c") | {"immutable": True}, '{"data":{"a":"1"}}', "immutable", id="configmap"),
     ],
 )
