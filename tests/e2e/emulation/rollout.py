@@ -22,7 +22,14 @@ from dray.apiserver.registry import builtin
 from dray.apiserver.registry.served_versions import parse_runtime_config
 from dray.client.in_process import in_process_client
 from dray.client.interface import LocalRequest, WatchBatch, unstructured
-from dray.client.resources import DEVICE_CLASSES, NAMESPACES, PODS, RESOURCE_CLAIMS, SERVICE_ACCOUNTS
+from dray.client.resources import (
+    DEVICE_CLASSES,
+    NAMESPACES,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    SERVICE_ACCOUNTS,
+)
 from dray.client.rest import RestClient
 from dray.client.shared_informers import SharedInformerFactory
 from dray.cmd.controllers import spawn_controllers
@@ -171,19 +178,26 @@ class Rollout:
         spec = {"devices": {"requests": list(requests)}}
         return await self.client.create(resource, {"metadata": {"name": name, "namespace": "default"}, "spec": spec})
 
+    async def template(self, name: str, *requests: Document) -> None:
+        """Create a template of claims."""
+        spec = {"spec": {"devices": {"requests": list(requests)}}}
+        metadata = {"name": name, "namespace": "default"}
+        await self.client.create(RESOURCE_CLAIM_TEMPLATES.unstructured, {"metadata": metadata, "spec": spec})
+
     async def stored_claim(self, name: str) -> Document:
         return await self.client.get(RESOURCE_CLAIMS.unstructured, name, "default")
 
     async def stored_pod(self, name: str) -> Document:
         return await self.client.get(PODS.unstructured, name, "default")
 
-    async def pod(self, name: str, claim: str = "", **limits: str) -> Document:
-        """Create a Pod with a claim, or with extended resources."""
+    async def pod(self, name: str, claim: str = "", *, template: str = "", **limits: str) -> Document:
+        """Create a Pod with a claim, by name or from a template, or with extended resources."""
         container: Document = {"name": "a", "image": "image", "resources": {"limits": limits}}
         spec: Document = {"containers": [container], "terminationGracePeriodSeconds": 0}
-        if claim:
+        if claim or template:
+            source = {"resourceClaimName": claim} if claim else {"resourceClaimTemplateName": template}
             container["resources"]["claims"] = [{"name": "gpu"}]
-            spec["resourceClaims"] = [{"name": "gpu", "resourceClaimName": claim}]
+            spec["resourceClaims"] = [{"name": "gpu", **source}]
         metadata = {"name": name, "namespace": "default"}
         return await self.client.create(PODS.unstructured, {"metadata": metadata, "spec": spec})
 

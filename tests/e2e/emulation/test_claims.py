@@ -53,6 +53,8 @@ def test_the_gate_is_switched_off_and_on_again_while_a_pod_runs() -> None:
         await cluster.serve(ON)
         await cluster.control(ON)
         await cluster.schedule(ON)
+        # It has no device until somebody deletes it.
+        assert "resourceClaims" not in (await cluster.running("plain"))["spec"]
         await cluster.claim("late", exactly())
         await cluster.pod("late", "late")
         await cluster.running("late")

@@ -7,7 +7,7 @@ import pytest
 from dray.api.document import Document
 from dray.api.errors import InvalidError
 from dray.api.gate_table import Release
-from dray.client.resources import RESOURCE_QUOTAS
+from dray.client.resources import RESOURCE_CLAIMS, RESOURCE_QUOTAS
 from tests.e2e.emulation.rollout import Rollout, exactly, first_available, gates, rollout, started_at
 
 ON = gates(release=Release(1, 35))
@@ -67,6 +67,22 @@ def test_the_gate_is_switched_off_and_on_again_while_a_pod_runs() -> None:
         assert claim["status"] == before
         assert claim["status"]["allocation"]["devices"]["results"][0]["request"] == "gpu/a1"
         assert started_at(await cluster.stored_pod("early")) == running
+
+    rollout(test)
+
+
+@pytest.mark.behaviour("EV-20")
+def test_no_claims_are_created_from_templates_while_the_server_has_the_gate_off() -> None:
+    async def test(cluster: Rollout) -> None:
+        await start(cluster)
+        await cluster.template("either", first_available(4, 1))
+        await cluster.serve(OFF)
+        await cluster.pod("late", template="either")
+        found = await cluster.eventually(lambda: cluster.events("FailedResourceClaimCreation"), bool)
+        assert "spec.devices.requests[0]" in found[0]
+        assert (await cluster.client.list(RESOURCE_CLAIMS.unstructured, "default")).items == []
+        await cluster.serve(ON)
+        await cluster.running("late")
 
     rollout(test)
 

@@ -177,11 +177,17 @@ async def test_devices_of_pods_that_are_gone_come_back_when_the_next_one_asks(fo
 
 @pytest.mark.behaviour("DP-37")
 async def test_the_time_of_allocate_is_measured(folder: str) -> None:
-    async with node(folder) as here, plugin(folder, Foo("a")):
+    foo = Foo("a")
+    async with node(folder) as here, plugin(folder, foo):
         await here.until_amounts(1, 1)
         assert await here.admit(asking("u1")) is None
         count = "kubelet_device_plugin_alloc_duration_seconds_count"
         assert here.metrics.value(count, {"resource_name": FOO}) == 1
+        # As in kubelet, calls that fail count as well.
+        await here.manager.release(here.pods.items["u1"])
+        foo.failure = "broken"
+        assert await here.admit(asking("u2")) is not None
+        assert here.metrics.value(count, {"resource_name": FOO}) == 2
 
 
 @pytest.mark.behaviour("DP-18", "DP-19")

@@ -17,14 +17,23 @@ import grpc
 import grpc.aio
 import pytest
 
-from dray.driver.device_plugin import Allocation, Device, DevicePlugin, HostDevice, Mount, Options, serve
+from dray.driver.device_plugin import (
+    Allocation,
+    Device,
+    DevicePlugin,
+    HostDevice,
+    Mount,
+    Options,
+    RegistrationRefusedError,
+    serve,
+)
 from dray.node.devices.owners import ANNOTATION
 from dray.node.resource_manager import Mount as NodeMount
 from dray.node.resource_manager import RunOptions
 from dray.rpc.pb.deviceplugin.v1beta1 import api_pb2 as pb
 from dray.rpc.pb.deviceplugin.v1beta1.api_pb2_grpc import DevicePluginStub
 from dray.rpc.sockets import connect
-from tests.e2e.node_devices.harness import Foo, node, plugin, until
+from tests.e2e.node_devices.harness import WAIT_SECONDS, Foo, node, plugin, until
 from tests.unit.node.devices.builders import FOO, asking
 
 ROOT = Path(__file__).parents[3]
@@ -87,6 +96,15 @@ async def test_calls_for_unknown_devices_are_refused(folder: str) -> None:
         assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.NOT_FOUND, "unknown device: x")
 
 
+@pytest.mark.behaviour("DP-63")
+async def test_a_plugin_that_the_node_refuses_ends_with_the_reason(folder: str) -> None:
+    async with node(folder) as here:
+        with pytest.raises(RegistrationRefusedError, match='the ResourceName "foo" is invalid'):
+            await asyncio.wait_for(serve(Foo("a", resource="foo"), Options(folder=folder)), WAIT_SECONDS)
+        assert os.listdir(folder) == ["kubelet.sock"]
+        assert here.amounts("foo") == (None, None)
+
+
 async def test_an_id_that_is_too_long_is_the_authors_mistake(folder: str) -> None:
     with pytest.raises(ValueError, match="must have 1 to 63 characters"):
         await serve(Foo("x" * 64), Options(folder=folder))
@@ -112,6 +130,7 @@ async def test_devices_that_cannot_be_listed_stay_as_they_were(folder: str, capl
         await here.until_amounts(2, 2)
 
 
+@pytest.mark.behaviour("DP-63")
 async def test_the_plugin_waits_for_a_node_that_comes_later(folder: str) -> None:
     async with plugin(folder, Foo("a")):
         await until(lambda: os.path.exists(os.path.join(folder, "vendor.com_foo.sock")))

@@ -116,6 +116,11 @@ ROWS: dict[str, tuple[Callable[[Document], list[Any]], Document, list[str]]] = {
         replica_set(template={"metadata": {"labels": {"app": "w"}}, "spec": ONCE}),
         ['spec.template.spec.restartPolicy: Unsupported value: "Never": supported values: "Always"'],
     ),
+    "daemons that end": (
+        validate_daemon_set,
+        daemon_set(template={"metadata": {"labels": {"app": "w"}}, "spec": {**ONCE, "restartPolicy": "OnFailure"}}),
+        ['spec.template.spec.restartPolicy: Unsupported value: "OnFailure": supported values: "Always"'],
+    ),
     "surge and unavailable": (
         validate_daemon_set,
         daemon_set(updateStrategy={"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}}),

@@ -16,7 +16,7 @@ from dray.node.agent.pod_manager import PodManager
 from dray.node.agent.pod_workers import RETRY_SECONDS, PodWorkers
 from dray.node.agent.probes.prober import Prober
 from dray.node.resource_manager import NO_OPTIONS, Rejection, RunOptions
-from dray.node.runtimes.runtime import ContainerRecord, ExitListener
+from dray.node.runtimes.runtime import ContainerRecord, ExitListener, Sandbox
 from dray.node.runtimes.simulated import SimulatedPodSetup, SimulatedRuntime
 from dray.runtime.system import SystemClock
 from dray.runtime.tasks import ChildTasks
@@ -264,6 +264,37 @@ async def test_a_pod_that_waits_for_a_plugin_holds_up_no_other_and_says_so(monke
     assert slow.stage is Stage.ADMITTING
     manager.go.set()
     await until(lambda: slow.containers.by_name["a"].running)
+    await workers.stop()
+    await tasks.aclose()
+
+
+@pytest.mark.behaviour("PR-26")
+async def test_the_devices_of_a_pod_can_be_read_when_its_network_is_set_up() -> None:
+    clock, recorder, tasks = Clock(), Recorder(), ChildTasks("test")
+    prepared: list[str] = []
+    seen: list[tuple[list[str], list[str]]] = []
+
+    class Manager(SlowManager):
+        async def prepare(self, item: Pod) -> None:
+            await asyncio.sleep(0)
+            prepared.append(item.metadata.name or "")
+
+    class NetworkedRuntime(SimulatedRuntime):
+        async def ensure_sandbox(self, sandbox: Sandbox) -> tuple[str, ...]:
+            seen.append(([item.metadata.name or "" for item in workers.pods.active()], list(prepared)))
+            return await super().ensure_sandbox(sandbox)
+
+    dependencies = Dependencies(
+        *(clock, tasks, NetworkedRuntime(clock), SimulatedPodSetup(), cast(Any, StatusManager()), recorder),
+        cast(Prober, None),
+        [cast(Any, Manager("slow"))],
+    )
+    node = NodeInfo("n1", allocatable={"cpu": "4", "memory": "1Gi", "pods": "10"})
+    workers = PodWorkers(lambda: node, PodManager(), dependencies)
+    await workers.start()
+    workers.pod_changed(None, pod(metadata={"name": "p", "uid": "p"}))
+    await until(lambda: workers.pods.workers["p"].machine.containers.by_name["a"].running)
+    assert seen == [(["p"], ["p"])]
     await workers.stop()
     await tasks.aclose()
 

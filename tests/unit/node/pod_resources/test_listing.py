@@ -7,6 +7,7 @@ import pytest
 from dray.api.codec import from_document
 from dray.api.document import NamespacedName
 from dray.api.features import FeatureGates
+from dray.api.gate_table import Release
 from dray.api.types.core_v1 import Pod
 from dray.api.types.resource_v1 import ResourceClaim
 from dray.node.devices.device_manager import HeldDevice
@@ -197,6 +198,14 @@ def test_the_claim_of_extended_resources() -> None:
 )
 def test_gates(text: str, expected: Gates) -> None:
     assert gates_of(FeatureGates.parse(text)) == expected
+
+
+@pytest.mark.behaviour("PR-19")
+def test_what_pods_have_is_listed_while_claims_are_disabled() -> None:
+    off = (
+        "DynamicResourceAllocation=false,DRAAdminAccess=false,DRAPrioritizedList=false,DRASchedulerFilterTimeout=false"
+    )
+    assert gates_of(FeatureGates.parse(off, Release(1, 34))) == Gates()
 
 
 def phase(uid: str, name: str, namespace: str, value: str) -> Pod:
