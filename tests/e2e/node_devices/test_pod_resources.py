@@ -196,6 +196,9 @@ async def test_gates_that_a_release_lets_be_set(folder: str) -> None:
         )
         (listed,) = (await client.v1.List(v1.ListPodResourcesRequest())).pod_resources
         assert not listed.containers[0].dynamic_resources
+    without_claims = FeatureGates.parse("PodResourcesDynamicResources=false", Release(1, 35))
+    async with served(folder, sources, without_claims) as client:
+        assert await client.get("pod-u1") == listed
     # The API keeps no state: it is as before.
     async with served(folder, sources) as client:
         assert await client.get("pod-u1") == before
