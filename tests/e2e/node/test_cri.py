@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from dray.cmd.settings import NodeSettings
 from dray.lib.clock import Clock
 from dray.node.agent.logs.reader import last_output, read_lines
 from dray.node.cdi.cache import CdiCache
+from dray.node.resource_manager import HostDevice
 from dray.node.runtimes.cri.runtime import CriRuntime, CriSettings
 from dray.node.runtimes.cri.translate import container_config
 from dray.node.runtimes.runtime import BindMount, ContainerRecord, ContainerSpec, RuntimeFailure, Sandbox
@@ -196,8 +198,14 @@ async def test_a_container_that_was_made_and_never_ran_is_not_a_run(
     second = direct(containerd, name, tmp_path)
     assert await second.start(lambda _record: None, ChildTasks("test")) == []
     # Its number is free.
-    record = (await second.run(spec)).record
+    device = HostDevice("/dev/foo", "/dev/null", "rw")
+    record = (await second.run(replace(spec, env=(("FOO", "d0,d1"),), devices=(device,)))).record
     assert record.exit is None
+    third = direct(containerd, name, tmp_path)
+    (adopted,) = await third.start(lambda _record: None, ChildTasks("test"))
+    assert adopted.environment["FOO"] == "d0,d1"
+    assert adopted.device_names == ("/dev/null",)
+    await third.stop()
     await second.stop_container(record.id, 0)
     await second.remove_container(record.id)
     await second.remove_sandbox(sandbox.uid)

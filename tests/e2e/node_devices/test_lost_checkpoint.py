@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -234,6 +235,43 @@ async def test_what_an_older_agents_container_has_is_read_from_its_pods_status(
             await until(lambda: served.allocated == [["d"], ["c"]])
             await until(lambda: not here.devices._missing(running, running.spec.containers[0]))
             assert here.manager.container_options(running, "main").envs["FOO"] == "c"
+
+
+@pytest.mark.behaviour("DP-65")
+@pytest.mark.parametrize(
+    ("environment", "names", "known"),
+    [
+        ({"FOO": "c"}, (), True),
+        ({"FOO_DEVICES": "x,c; y"}, (), True),
+        ({}, ("vendor.com/foo=c",), True),
+        ({}, ("/dev/foo/c",), True),
+        # Not as many as it has, not the plugin's, or somebody else's.
+        ({"FOO": "c,d"}, (), False),
+        ({"OWN": "c", "DB_SERVICE_HOST": "d", "HOSTNAME": "c"}, (), False),
+        ({"FOO": "a"}, (), False),
+    ],
+)
+async def test_what_an_older_agents_container_has_is_read_from_its_configuration(
+    folder: str, environment: dict[str, str], names: tuple[str, ...], known: bool
+) -> None:
+    pods = Pods()
+    found = await run_three(folder, pods)
+    found[2] = replace(record(asking("u3")), environment=environment, device_names=names)
+    own = container("main", {"vendor.com/foo": 1}) | {"env": [{"name": "OWN", "value": "c"}]}
+    pods.items["u3"] = pod("u3", [own])
+    lose(folder, "all damaged")
+    async with node(folder, pods, found=found) as here:
+        here.devices.rebuild_owners()
+        assert here.held("u3") == [], "the plugin has not listed its devices"
+        async with plugin(here, "a", "b", "c", "d") as served:
+            await here.until_amounts(4, 4 if known else 3)
+            assert here.held("u3") == (["c"] if known else [])
+            assert (await here.admit(asking("u4")) is None) is known
+            assert served.allocated == ([["d"]] if known else [])
+    # Also after another restart, which finds a good checkpoint.
+    async with node(folder, pods, found=found) as here, plugin(here, "a", "b", "c", "d"):
+        await here.until_amounts(4, 4 if known else 3)
+        assert here.held("u3") == (["c"] if known else [])
 
 
 @pytest.mark.behaviour("DP-61")

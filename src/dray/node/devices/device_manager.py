@@ -34,12 +34,12 @@ from dray.node.devices.allocator import (
     DeviceAllocator,
     Refused,
 )
-from dray.node.devices.assignments import NO_NUMA_NODE, AssignmentKey, container_request, pod_request
+from dray.node.devices.assignments import NO_NUMA_NODE, Assignment, AssignmentKey, container_request, pod_request
 from dray.node.devices.device_selection import PreferenceRequest
 from dray.node.devices.endpoint import Endpoint, EndpointError
 from dray.node.devices.files import load_checkpoint, make_folder, remove_sockets
 from dray.node.devices.inventory import Inventory, in_order
-from dray.node.devices.owners import ANNOTATION, note, rebuild, reported
+from dray.node.devices.owners import ANNOTATION, configured, note, rebuild, reported
 from dray.node.devices.plugin_handler import DEFAULT_LIVENESS, DevicePluginHandler, Liveness
 from dray.node.devices.responses import merge_responses, resource_statuses, run_options, unhealthy_device
 from dray.node.devices.servicer import DeviceMetrics, Registration
@@ -246,12 +246,31 @@ class DeviceManager(PodReservations):
             if assignment.is_complete or self._allocator.assignments.get(slot) is None:
                 self._allocator.assignments.put(slot, assignment)
         self._owners_known.set()
+        for resource in self._allocator.assignments.resources():
+            self._attribute(resource)
         if self._damage:
             self._warn(CHECKPOINT_DAMAGED, f"{self._damage}; who has which devices was read from the containers")
         for resource in self._allocator.assignments.resources():
             self._warn_of_unknown(resource)
         self._spawn(self._save_or_log(), "checkpoint")
         self._notify(())
+
+    def _attribute(self, resource: str) -> bool:
+        """Assign the devices that the configuration of containers names where nothing else tells; return if any are."""
+        assignments, found = self._allocator.assignments, False
+        records = {(item.pod_uid, item.name): item for item in self._pods.found if item.exit is None}
+        for slot in assignments.unknown(resource):
+            pod, record = self._pods.source.get(slot.pod_uid), records.get((slot.pod_uid, slot.container))
+            if pod is None or record is None:
+                continue
+            container = next(item for item in containers_of(pod) if item.name == slot.container)
+            wanted = container_request(pod, container, self._may_manage).get(resource)
+            listed = self._allocator.inventory.devices(resource).keys()
+            ids = configured(record, pod, listed - assignments.in_use(resource))
+            if len(ids) == wanted:
+                assignments.put(slot, Assignment({NO_NUMA_NODE: tuple(sorted(ids))}, None))
+                found = True
+        return found
 
     def _warn_of_unknown(self, resource: str) -> None:
         unknown = self._allocator.assignments.unknown(resource)
@@ -283,7 +302,7 @@ class DeviceManager(PodReservations):
     # --- Devices. ---
 
     async def _devices_changed(self, resource: str, ids: frozenset[str], *, save: bool) -> None:
-        if save:
+        if (self._owners_known.is_set() and self._attribute(resource)) or save:
             await self._save_or_log()
         self._wake.set()
         self._notify(())

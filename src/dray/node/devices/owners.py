@@ -2,11 +2,13 @@
 
 The agent notes the devices of a container in an annotation of it, which the container runtime keeps. Containers without
 the note come from an agent that did not write it yet: what a running one of them requests is read from the Pod's
-status, which has the devices but not what the plugin has responded, and else assigned as `UNKNOWN`.
+status, which has the devices but not what the plugin has responded, and else assigned as `UNKNOWN` until the plugin
+lists its devices: it may have named them in the variables, CDI devices or device files of the container.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
@@ -17,6 +19,12 @@ from dray.node.runtimes.runtime import ContainerRecord
 from dray.node.topology.containers import containers_of
 
 ANNOTATION: Final = "dray.dev/devices"
+
+# Variables that containers have without a plugin: those of the machine, and those about Services.
+_OTHER_VARIABLES: Final = re.compile(
+    r"HOME|HOSTNAME|LANG|PATH|KUBERNETES_\w+|\w+_SERVICE_(HOST|PORT\w*)|\w+_PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?"
+)
+_SEPARATORS: Final = re.compile(r"[,;\s]+")
 
 Owner = tuple[AssignmentKey, Assignment]
 
@@ -63,3 +71,20 @@ def _of_status(pod: Pod, slot: AssignmentKey, amount: int) -> Assignment:
     found = (resource for resource in reported(pod, slot.container) if resource.name == slot.resource)
     ids = {device.resource_id for resource in found for device in resource.resources}
     return Assignment({NO_NUMA_NODE: tuple(sorted(ids))}, None) if len(ids) == amount else UNKNOWN
+
+
+def configured(record: ContainerRecord, pod: Pod, ids: Collection[str]) -> frozenset[str]:
+    """Return those of the devices that the container's configuration names, apart from what the Pod says itself.
+
+    A number is no name: it may be an amount.
+    """
+    container = next(item for item in containers_of(pod) if item.name == record.name)
+    declared = {item.name for item in container.env}
+    named: set[str] = set()
+    # Variables of ConfigMaps and Secrets could be any.
+    for name, value in record.environment.items() if not container.env_from else ():
+        if name not in declared and not _OTHER_VARIABLES.fullmatch(name):
+            named |= {value, *_SEPARATORS.split(value)}
+    for text in record.device_names:
+        named |= {text, text.rpartition("=")[2], text.rpartition("/")[2]}
+    return frozenset(name for name in ids if name in named and not name.isdigit())

@@ -68,6 +68,10 @@ class ContainerRecord:
     exit: Exit | None = None
     # As in its spec.
     annotations: Mapping[str, str] = field(default_factory=dict, hash=False)
+    # Of a container that was running when the agent started: its variables, and the names of CDI devices and the paths
+    # of device files in its configuration.
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+    device_names: tuple[str, ...] = ()
 
 
 class Propagation(enum.StrEnum):

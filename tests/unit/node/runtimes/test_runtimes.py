@@ -12,7 +12,14 @@ import pytest
 from dray.api.cdi import ContainerEdits
 from dray.node.cdi.cache import CdiCache
 from dray.node.resource_manager import HostDevice
-from dray.node.runtimes.cri.translate import container_config, knows_cdi, record_of, sandbox_config
+from dray.node.runtimes.cri.runtime import CriRuntime, CriSettings
+from dray.node.runtimes.cri.translate import (
+    container_config,
+    knows_cdi,
+    record_of,
+    sandbox_config,
+    with_configuration,
+)
 from dray.node.runtimes.image_references import full_name
 from dray.node.runtimes.process.jobs import Jobs
 from dray.node.runtimes.process.limitations import metadata_path, mount_variables, warnings_for
@@ -27,6 +34,7 @@ from dray.node.runtimes.runtime import (
 )
 from dray.rpc.pb.cri.v1 import api_pb2 as pb
 from dray.runtime.system import SystemClock
+from dray.runtime.tasks import ChildTasks
 
 SANDBOX = Sandbox("uid", "ns", "p", "p-host", "/logs/ns_p_uid", labels={"app": "x"})
 
@@ -192,3 +200,66 @@ async def test_the_process_runtime_ignores_images(tmp_path: Path, policy: str) -
     found = await runtime.ensure_image(ImageRequest("registry.invalid/none:1", policy, SANDBOX))
     assert (found.reference, found.id) == ("registry.invalid/none:1", "")
     assert await runtime.images() == ()
+
+
+@pytest.mark.parametrize(
+    ("info", "environment", "names"),
+    [
+        (
+            {"config": {"envs": [{"key": "A", "value": "b"}, {"key": "C"}], "CDI_devices": [{"name": "x.com/y=z"}]}},
+            {"A": "b", "C": ""},
+            ("x.com/y=z",),
+        ),
+        ({"runtimeSpec": {"process": {"env": ["A=b=c", "D"]}}}, {"A": "b=c", "D": ""}, ()),
+        ({"config": {"devices": [{"host_path": "/dev/x"}], "envs": None}}, {}, ("/dev/x",)),
+        ({}, {}, ()),
+        ([], {}, ()),
+        ({"config": {"envs": ["A=b"]}}, {}, ()),
+        ({"config": []}, {}, ()),
+    ],
+)
+def test_what_a_runtime_tells_about_a_containers_configuration(
+    info: Any, environment: dict[str, str], names: tuple[str, ...]
+) -> None:
+    record = record_of(pb.ContainerStatus(id="c", state=pb.CONTAINER_RUNNING))
+    found = with_configuration(record, {"info": json.dumps(info)})
+    assert (dict(found.environment), found.device_names) == (environment, names)
+    assert with_configuration(record, {"info": "{"}) == record
+
+
+async def test_a_process_is_found_with_its_environment(tmp_path: Path) -> None:
+    tasks = ChildTasks("test")
+    first, second = (ProcessRuntime(tmp_path, SystemClock(), CdiCache([])) for _ in range(2))
+    await first.start(lambda _record: None, tasks)
+    sandbox = Sandbox("u", "ns", "p", "p", str(tmp_path / "logs"))
+    made = await first.run(ContainerSpec(sandbox, "a", 0, "", command=("sleep", "60"), env=(("FOO", "d0"),)))
+    await first.stop()
+    (found,) = await second.start(lambda _record: None, tasks)
+    assert (found.id, found.environment["FOO"]) == (made.record.id, "d0")
+    await second.stop_container(found.id, 0)
+    await second.stop()
+    await tasks.aclose()
+
+
+@pytest.mark.parametrize("becomes", [pb.CONTAINER_RUNNING, None])
+async def test_a_container_that_is_being_started_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, becomes: pb.ContainerState | None
+) -> None:
+    """By a call of an agent that was killed: it can be removed when that has failed, and runs when it has not."""
+    runtime = CriRuntime(CriSettings("unix:///none", "n", tmp_path), SystemClock(), CdiCache([]))
+    states, asked = [pb.CONTAINER_CREATED, pb.CONTAINER_CREATED, becomes], list[str]()
+
+    async def call(_method: Any, request: Any, _timeout_seconds: float = 0) -> Any:
+        asked.append(type(request).__name__)
+        if isinstance(request, pb.ContainerStatusRequest):
+            state = states.pop(0) if len(states) > 1 else becomes
+            return pb.ContainerStatusResponse(status=pb.ContainerStatus(id="c", state=state or pb.CONTAINER_CREATED))
+        if becomes is None and len(asked) > 4:
+            return pb.RemoveContainerResponse()
+        raise RuntimeFailure("container is in starting state, can't be removed")
+
+    monkeypatch.setattr(runtime, "_call", call)
+    monkeypatch.setattr("dray.node.runtimes.cri.runtime.START_POLL_SECONDS", 0.0)
+    found = await runtime._adopt(pb.Container(id="c", state=pb.CONTAINER_CREATED))
+    assert (found is not None and found.id == "c") is (becomes is not None)
+    assert asked[:3] == ["RemoveContainerRequest", "ContainerStatusRequest", "RemoveContainerRequest"]

@@ -30,6 +30,7 @@ from dray.node.runtimes.cri.translate import (
     record_of,
     sandbox_config,
     usage_of,
+    with_configuration,
     with_image_user,
 )
 from dray.node.runtimes.image_references import NO_CREDENTIALS, Keyring
@@ -69,6 +70,8 @@ ROTATE_SECONDS: Final = 10.0
 # A busy runtime may temporarily not find a container.
 MISSED_MAX: Final = 5
 CALL_SECONDS_MAX: Final = 120.0
+# Between looks at a container that a call of an earlier agent is starting.
+START_POLL_SECONDS: Final = 0.1
 
 
 @dataclass(slots=True)
@@ -173,16 +176,35 @@ class CriRuntime:
             _log.warning(text, extra=fields(reason=reason))
 
     async def _adopt(self, item: pb.Container) -> ContainerRecord | None:
-        if item.state == pb.CONTAINER_CREATED:
-            # The agent stopped before it was started: it is not a run.
-            await self._call(self._runtime.RemoveContainer, pb.RemoveContainerRequest(container_id=item.id))
+        if item.state == pb.CONTAINER_CREATED and await self._remove_unstarted(item.id):
             return None
-        request = pb.ContainerStatusRequest(container_id=item.id)
+        request = pb.ContainerStatusRequest(container_id=item.id, verbose=True)
         answer = await self._call(self._runtime.ContainerStatus, request)
         record = record_of(answer.status)
-        if record.exit is None:
-            self._running[record.id] = _TrackedContainer(record, Path(answer.status.log_path))
-        return record
+        if record.exit is not None:
+            return record
+        self._running[record.id] = _TrackedContainer(record, Path(answer.status.log_path))
+        return with_configuration(record, answer.info)
+
+    async def _remove_unstarted(self, container_id: str) -> bool:
+        """Remove a container that was not started when the agent stopped: it is not a run; return whether it is gone.
+
+        It cannot be removed while it is being started, by a call of the agent before.
+        """
+        deadline = self._clock.monotonic() + CALL_SECONDS_MAX
+        request = pb.ContainerStatusRequest(container_id=container_id)
+        while True:
+            try:
+                await self._call(self._runtime.RemoveContainer, pb.RemoveContainerRequest(container_id=container_id))
+            except RuntimeFailure:
+                if self._clock.monotonic() >= deadline:
+                    raise
+            else:
+                return True
+            await self._clock.sleep(START_POLL_SECONDS)
+            answer = await self._call(self._runtime.ContainerStatus, request)
+            if answer.status.state != pb.CONTAINER_CREATED:
+                return False
 
     async def stop(self) -> None:
         """Stop watching, and close the channel."""

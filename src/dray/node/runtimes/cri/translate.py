@@ -325,6 +325,21 @@ def record_of(status: pb.ContainerStatus) -> ContainerRecord:
     )
 
 
+def with_configuration(record: ContainerRecord, info: Mapping[str, str]) -> ContainerRecord:
+    """Return the record with the environment and devices of a verbose status, as containerd and CRI-O write it."""
+    try:
+        found = json.loads(info.get("info", "{}"))
+        config, spec = found.get("config") or {}, found.get("runtimeSpec") or {}
+        own = [(str(item["key"]), str(item.get("value") or "")) for item in config.get("envs") or ()]
+        process = [str(item).partition("=")[::2] for item in (spec.get("process") or {}).get("env") or ()]
+        names = [item["name"] for item in config.get("CDI_devices") or ()]
+        paths = [item["host_path"] for item in config.get("devices") or ()]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        # Every runtime may write something else.
+        return record
+    return replace(record, environment=dict(own or process), device_names=tuple(map(str, (*names, *paths))))
+
+
 def _exit(status: pb.ContainerStatus) -> Exit | None:
     if status.state == pb.CONTAINER_RUNNING:
         return None

@@ -318,6 +318,9 @@ class ProcessRuntime:
         try:
             content = orjson.loads((folder / "record.json").read_bytes())
             record = from_file(content)
+            if record.exit is None:
+                job = orjson.loads((folder / "job.json").read_bytes())
+                record = replace(record, environment=dict(job["env"]))
         except (OSError, ValueError, KeyError):
             # The start was interrupted before the record was written.
             end_group(folder)
