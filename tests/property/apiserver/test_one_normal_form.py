@@ -115,6 +115,8 @@ class Ways:
             document["metadata"].pop(name, None)
         if self._resource in WRITTEN_BY_OTHERS:
             del document["status"]
+        # Of volumes: the time of the write, like their creation.
+        document.get("status", {}).pop("lastPhaseTransitionTime", None)
         return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
 
     async def remove(self) -> None:

@@ -70,8 +70,10 @@ class Backend:
         """
         processor_time.check()
         content = endpoint.content(hub)
+        processor_time.check()
         value = endpoint.dump(content)
         self.documents.add(value, content)
+        processor_time.check()
         if bounded and len(value) > EXPANDED_BYTES_MAX:
             raise RequestEntityTooLargeError(f"Request entity too large: limit is {EXPANDED_BYTES_MAX}")
         return value
