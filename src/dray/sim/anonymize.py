@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any, Final
 
-from dray.api.document import Document, GroupVersion, GroupVersionKind
-from dray.api.schema.load import kind_type
+from dray.api.document import Document, GroupVersion
+from dray.api.schema.load import kind_type, object_meta
 from dray.api.schema.model import ListOf, MapOf, Scalar, StructType, Type
 from dray.sim.double_offers import IDENTITIES, VENDOR_NAMES
 from dray.sim.kept_fields import ANNOTATIONS, TEMPLATE_DIGEST
-from dray.sim.name_table import NameTable, message_words
+from dray.sim.name_table import UID, NameTable, message_words
 from dray.sim.snapshot import KINDS
 
 # Shorter parts of names say nothing.
@@ -31,7 +31,6 @@ _QUANTITY: Final = re.compile(r"[+-]?\d+(\.\d+)?([munkMGTPE]|[KMGTPE]i|[eE][+-]?
 _VERSION: Final = re.compile(r"v?\d{1,4}(\.\d{1,4}){1,2}")
 _API_VERSION: Final = re.compile(r"v\d{1,2}((alpha|beta)\d{1,2})?")
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
-_UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # Where a device is in its machine says nothing about whose it is.
 _PCI_ADDRESS: Final = re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}\.[0-7])?")
 _ADDRESS: Final = re.compile(r"(\d{1,3}(\.\d{1,3}){3}|(?=[0-9a-fA-F:]*::?[0-9a-fA-F:]*)[0-9a-fA-F]*:[0-9a-fA-F:]+)")
@@ -135,14 +134,11 @@ class _Renamer:
 
     def document(self, document: Document) -> Document:
         """Return the object with other names."""
-        group_version = GroupVersion.parse(document["apiVersion"])
-        known = group_version.group in _GROUPS
-        type_ = kind_type(group_version.kind(document["kind"])) if known else None
+        type_ = kind_type(GroupVersion.parse(document["apiVersion"]).kind(document["kind"]))
         if type_ is None:
             api_version, kind = self._api_version(document["apiVersion"]), self._constant(document["kind"])
             rest = {name: item for name, item in document.items() if name not in ("apiVersion", "kind", "metadata")}
-            meta = kind_type(GroupVersionKind("", "v1", "Pod")).fields["metadata"].type  # type: ignore[union-attr]
-            metadata = self._value(document["metadata"], meta, "metadata")
+            metadata = self._value(document["metadata"], object_meta(), "metadata")
             return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **self._any(rest)}
         found: Document = self._value(document, type_, "")
         return {**found, "apiVersion": document["apiVersion"], "kind": document["kind"]}
@@ -188,7 +184,7 @@ class _Renamer:
         """Return another name; the same for the same, and with the same structure."""
         if _is_public_name(name):
             return name
-        if _UID.fullmatch(name):
+        if UID.fullmatch(name):
             return self._table.uid(name)
         if _ADDRESS.fullmatch(name):
             return self._table.address(name)

@@ -27,8 +27,8 @@ _LENGTH: Final = 2 * _SYLLABLES_MAX
 # As similar as names are that tools suggest for each other, with a margin: only a part of a name is compared.
 _SIMILARITY_MIN: Final = 0.6
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
-_UID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_PART: Final = re.compile(rf"{_UID.pattern}|[A-Za-z]+|\d+")
+UID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_PART: Final = re.compile(rf"{UID.pattern}|[A-Za-z]+|\d+")
 _IP_BYTES: Final = 3
 
 
@@ -193,7 +193,7 @@ class NameTable:
         """Return a text about the anonymized objects with the names of the original."""
         parts = {word: part for part, word in self._words.items()}
         others = {other: part for part, other in self._others.items()}
-        addresses = [re.escape(other) for other in others if not other.isdigit() and not _UID.fullmatch(other)]
+        addresses = [re.escape(other) for other in others if not other.isdigit() and not UID.fullmatch(other)]
         if addresses:
             text = re.sub(rf"(?<![\w.:])(?:{'|'.join(addresses)})(?!\w|[.:]\w)", lambda found: others[found[0]], text)
         return _PART.sub(lambda found: parts.get(found[0]) or others.get(found[0]) or found[0], text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -38,8 +38,7 @@ def _with(snapshot: Snapshot, items: Sequence[tuple[str, Document]]) -> Snapshot
     documents: dict[str, list[Document]] = {}
     for kind, item in items:
         documents.setdefault(kind, []).append(item)
-    found: Mapping[str, Sequence[Document]] = documents
-    return replace(snapshot, documents=found)
+    return replace(snapshot, documents=documents)
 
 
 def fewest(items: Sequence[T], holds: Callable[[Sequence[T]], bool], progress: Progress) -> Sequence[T]:

@@ -54,12 +54,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture
-def caller(server: Server) -> Iterator[Caller]:
-    with calling(server) as caller:
-        yield caller
-
-
 @contextmanager
 def installed(server: Server, caller: Caller, name: str, *values: str) -> Iterator[str]:
     """The chart in a namespace of its own, and nothing of it afterwards."""

@@ -49,12 +49,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture
-def caller(server: Server) -> Iterator[Caller]:
-    with calling(server) as caller:
-        yield caller
-
-
 @contextmanager
 def finishing_jobs(server: Server) -> Iterator[None]:
     """Let the Pods of Jobs succeed, as the programs of hooks would: on a simulated node none ends by itself."""

@@ -258,8 +258,11 @@ class DeviceManager(PodReservations):
     def _attribute(self, resource: str) -> bool:
         """Assign the devices that the configuration of containers names where nothing else tells; return if any are."""
         assignments, found = self._allocator.assignments, False
+        unknown = assignments.unknown(resource)
+        if not unknown:
+            return False
         records = {(item.pod_uid, item.name): item for item in self._pods.found if item.exit is None}
-        for slot in assignments.unknown(resource):
+        for slot in unknown:
             pod, record = self._pods.source.get(slot.pod_uid), records.get((slot.pod_uid, slot.container))
             if pod is None or record is None:
                 continue

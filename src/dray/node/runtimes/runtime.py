@@ -69,8 +69,8 @@ class ContainerRecord:
     # As in its spec.
     annotations: Mapping[str, str] = field(default_factory=dict, hash=False)
     # Of a container that was running when the agent started: its variables, and the names of CDI devices and the paths
-    # of device files in its configuration.
-    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+    # of device files in its configuration. Not in logs: variables may be secrets.
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
     device_names: tuple[str, ...] = ()
 
 

@@ -236,6 +236,7 @@ async def test_a_process_is_found_with_its_environment(tmp_path: Path) -> None:
     await first.stop()
     (found,) = await second.start(lambda _record: None, tasks)
     assert (found.id, found.environment["FOO"]) == (made.record.id, "d0")
+    assert "FOO" not in repr(found), "variables may be secrets, and records are logged"
     await second.stop_container(found.id, 0)
     await second.stop()
     await tasks.aclose()

@@ -178,7 +178,7 @@ class CriRuntime:
     async def _adopt(self, item: pb.Container) -> ContainerRecord | None:
         if item.state == pb.CONTAINER_CREATED and await self._remove_unstarted(item.id):
             return None
-        request = pb.ContainerStatusRequest(container_id=item.id, verbose=True)
+        request = pb.ContainerStatusRequest(container_id=item.id, verbose=item.state != pb.CONTAINER_EXITED)
         answer = await self._call(self._runtime.ContainerStatus, request)
         record = record_of(answer.status)
         if record.exit is not None:
