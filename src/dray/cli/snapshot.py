@@ -112,9 +112,11 @@ def _anonymized(
     table = read_table(path) if path.exists() else NameTable(secrets.token_bytes(_KEY_BYTES), random.SystemRandom())
     items = anonymized(items, table)
     header = {kind: anonymized_name(scope, table) if scope else scope for kind, scope in header.items()}
-    # Before the snapshot: without it, nobody could use the answers.
-    with open_private(path) as file:
+    # Before the snapshot: without it, nobody could use the answers. As a whole: earlier snapshots need the old one.
+    new = path.with_name(f".{path.name}.new")
+    with open_private(new) as file:
         json.dump(table.to_document(), file, indent=1)
+    new.replace(path)
     return items, header
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from dray.api.document import Document
+from dray.cli.snapshot import main
+from dray.sim.name_table import NameTable
 from tests.unit.sim.cluster import node, pod
 
 SECRET = {"env": [{"name": "PASSWORD", "value": "x"}], "envFrom": [{"secretRef": {"name": "s"}}]}
@@ -90,6 +92,18 @@ def test_names_are_put_back_into_answers(source: Path, tmp_path: Path) -> None:
     command = (sys.executable, "-m", "dray", "translate", str(table))
     done = subprocess.run(command, check=True, capture_output=True, input=json.dumps(first).encode())
     assert json.loads(done.stdout) == snapshot(source)[0]
+
+
+def test_a_table_that_cannot_be_written_does_not_end_the_one_before(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "names.json"
+    snapshot(source, "--anonymize", str(path))
+    before = path.read_text()
+    monkeypatch.setattr(NameTable, "to_document", lambda _table: {"words": object()})
+    with pytest.raises(TypeError):
+        main(["-f", str(source), "--anonymize", str(path)])
+    assert path.read_text() == before
 
 
 def test_a_file_that_is_no_table(source: Path) -> None:
